@@ -1,0 +1,54 @@
+/*
+ * arguments.h - what the commands that look at a checkpoint share: their arguments, and opening what these name.
+ */
+#ifndef FS_ARGUMENTS_H
+#define FS_ARGUMENTS_H
+
+#include "fs/options.h"
+#include "fs/tree.h"
+#include "slicer/error.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Flags that a command takes beside -o OPTIONS. */
+enum argument_flags {
+	ARGUMENT_JSON = 1,  /* --json */
+	ARGUMENT_FORCE = 2, /* --force */
+	ARGUMENT_JOBS = 4,  /* -j N, --jobs N */
+};
+
+enum { MAX_POSITIONAL = 3, MAX_JOBS = 256 };
+
+struct arguments {
+	struct options options;
+	const char *positional[MAX_POSITIONAL]; /* those that were not given are NULL */
+	bool json, force;
+	unsigned jobs; /* 0: not given */
+};
+
+struct argument_rules {
+	int min, max; /* positional arguments, at most MAX_POSITIONAL */
+	unsigned flags;
+};
+
+/* -EINVAL with one line for whatever the command does not take. */
+int arguments_parse(struct arguments *arguments, int argc, char **argv, const struct argument_rules *rules,
+		    struct sl_error *err) SL_MUST_CHECK;
+
+/* An open checkpoint and its tree. */
+struct checkpoint {
+	struct sl_model *model;
+	struct tree *tree;
+};
+
+/* Open the one that positional[0] names. checkpoint_close() also after a failure. */
+int checkpoint_open(struct checkpoint *checkpoint, const struct arguments *arguments, struct sl_error *err) SL_MUST_CHECK;
+void checkpoint_close(struct checkpoint *checkpoint);
+
+/* "LlamaForCausalLM", or the family where the configuration names none. */
+const char *checkpoint_architecture(const struct checkpoint *checkpoint);
+
+/* "note: …" lines. */
+void checkpoint_print_notes(const struct checkpoint *checkpoint, FILE *out);
+
+#endif

@@ -1,0 +1,265 @@
+/*
+ * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for?
+ *
+ * Opening a checkpoint checks it: shards, headers, names, shapes. With a PATH, such as vllm/tp8, every rank of that layout
+ * is planned too, the pieces of every file are checked against its size and the shards', and tensors of the checkpoint
+ * that no rank reads are named.
+ */
+#include "fs/arguments.h"
+#include "fs/command.h"
+#include "fs/origin.h"
+#include "fs/print.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_SHOWN = 10 };
+
+struct check {
+	struct checkpoint checkpoint;
+	bool as_json;
+	struct json_writer json;
+	const struct sl_engine *engine;
+	struct sl_layout layout;
+	struct sl_view_options options;
+	struct origins *origins;
+	bool *read; /* of each tensor of the model */
+};
+
+/* A line about the model, in either form. */
+static void tell(struct check *check, const char *key, const char *value)
+{
+	if (check->as_json)
+		json_string(&check->json, key, value);
+	else
+		printf("%-13s %s\n", key, SL_ESC(value));
+}
+
+static void tell_number(struct check *check, const char *key, uint64_t value)
+{
+	if (check->as_json)
+		json_number(&check->json, key, value);
+	else
+		printf("%-13s %s\n", key, print_count(value).text);
+}
+
+static void tell_model(struct check *check)
+{
+	const struct sl_model *model = check->checkpoint.model;
+
+	tell(check, "architecture", checkpoint_architecture(&check->checkpoint));
+	tell(check, "dtype", sl_dtypes[model->dtype].name);
+	tell(check, "format", model->shards.format == SL_FORMAT_MISTRAL ? "mistral" : "hf");
+	tell_number(check, "files", model->shards.n_shards);
+	tell_number(check, "tensors", model->shards.n_tensors);
+	tell_number(check, "ignored", model->n_ignored);
+	tell_number(check, "bytes", model->total_bytes);
+	if (!check->as_json) {
+		checkpoint_print_notes(&check->checkpoint, stdout);
+		return;
+	}
+	json_begin(&check->json, "notes", '[');
+	for (const struct sl_note *note = model->notes; note; note = note->next)
+		json_string(&check->json, NULL, note->text);
+	json_end(&check->json, ']');
+}
+
+/* "vllm/tp8" and whatever is below it. */
+static int parse_path(struct check *check, const char *path, struct sl_error *err)
+{
+	char engine[64], layout[SL_LAYOUT_NAME_MAX];
+
+	path += strspn(path, "/");
+	if (sscanf(path, "%63[^/]/%63[^/]", engine, layout) != 2)
+		return sl_fail(err, EINVAL, "'%s' names no layout: 'vllm/tp8' is one", SL_ESC(path));
+	check->engine = sl_engine_find(strcmp(engine, "tensors") == 0 ? "vllm" : engine);
+	if (!check->engine)
+		return sl_fail(err, ENOENT, "'%s' is no engine: `rankfs --list` shows those there are", SL_ESC(engine));
+	if (sl_layout_parse(&check->layout, layout))
+		return sl_fail(err, ENOENT, "'%s' is no layout: 'tp8', 'tp4-pp2' and 'tp8-ep' are some",
+			       SL_ESC(layout));
+	return 0;
+}
+
+/* Do the source bytes of a piece lie within its shard's data, run by run? */
+static bool is_in_shard(const struct sl_model *model, const struct sl_piece *p)
+{
+	uint64_t span;
+
+	if (p->op == SL_OP_ZERO || p->op == SL_OP_DATA)
+		return true;
+	return p->shard < model->shards.n_shards && p->count > 0 &&
+	       !__builtin_mul_overflow(p->stride, (uint64_t)p->count - 1, &span) &&
+	       !__builtin_add_overflow(span, p->run, &span) && !__builtin_add_overflow(span, p->src, &span) &&
+	       p->src >= model->shards.shards[p->shard].data_off && span <= model->shards.shards[p->shard].size;
+}
+
+static int check_file(const struct check *check, const struct sl_file *file, struct sl_error *err)
+{
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < file->n_pieces; i++) {
+		const struct sl_piece *p = &file->pieces[i];
+
+		if (p->off != end || p->len == 0)
+			return sl_fail(err, EINVAL, "%s: piece %u begins at %" PRIu64 ", not at %" PRIu64,
+				       SL_ESC(file->name), i, p->off, end);
+		if (!is_in_shard(check->checkpoint.model, p))
+			return sl_fail(err, EINVAL, "%s: piece %u reads outside its shard", SL_ESC(file->name), i);
+		end += p->len;
+	}
+	if (end != file->size)
+		return sl_fail(err, EINVAL, "%s: its pieces have %" PRIu64 " bytes, it has %" PRIu64,
+			       SL_ESC(file->name), end, file->size);
+	return 0;
+}
+
+static void mark_read(struct check *check, const struct sl_output *output)
+{
+	const struct sl_tensor *tensors = check->checkpoint.model->shards.tensors, *t;
+
+	for (uint32_t i = 0; i < output->n_pieces; i++) {
+		const struct sl_piece *p = &output->pieces[i];
+
+		if (p->op == SL_OP_ZERO || p->op == SL_OP_DATA)
+			continue;
+		t = origins_find(check->origins, p->shard, p->src);
+		if (t)
+			check->read[t - tensors] = true;
+	}
+}
+
+static void tell_rank(struct check *check, const struct sl_view *view)
+{
+	if (check->as_json) {
+		json_begin(&check->json, NULL, '{');
+		json_number(&check->json, "stage", view->stage);
+		json_number(&check->json, "rank", view->rank);
+		json_number(&check->json, "tensors", view->n_tensors);
+		json_number(&check->json, "bytes", view->bytes);
+		json_number(&check->json, "files", view->n_weights);
+		json_end(&check->json, '}');
+		return;
+	}
+	fputs("rank ", stdout);
+	if (view->layout.pp > 1)
+		printf("%u of stage %u", view->rank, view->stage);
+	else
+		printf("%u", view->rank);
+	printf(": %s tensors in %u files, %s bytes\n", print_count(view->n_tensors).text, view->n_weights,
+	       print_count(view->bytes).text);
+}
+
+static int check_rank(struct check *check, unsigned stage, unsigned rank, struct sl_error *err)
+{
+	struct sl_view *view;
+	int rc = sl_view_open(&view, check->checkpoint.model, check->engine, &check->layout, stage, rank,
+			      &check->options, err);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; rc == 0 && i < view->n_files; i++)
+		rc = check_file(check, &view->files[i], err);
+	for (uint32_t i = 0; i < view->n_tensors; i++)
+		mark_read(check, &view->tensors[i]);
+	if (rc == 0)
+		tell_rank(check, view);
+	sl_view_close(view);
+	return rc;
+}
+
+static void tell_unread(struct check *check)
+{
+	const struct sl_shards *shards = &check->checkpoint.model->shards;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < shards->n_tensors; i++) {
+		if (check->read[i] || shards->tensors[i].len == 0)
+			continue;
+		n++;
+		if (check->as_json)
+			json_string(&check->json, NULL, shards->tensors[i].name);
+		else if (n <= NAMES_SHOWN)
+			printf("unread: %s\n", SL_ESC(shards->tensors[i].name));
+	}
+	if (n > NAMES_SHOWN && !check->as_json)
+		printf("unread: … and %" PRIu64 " more\n", n - NAMES_SHOWN);
+}
+
+static int check_ranks(struct check *check, struct sl_error *err)
+{
+	int rc = sl_layout_check(check->checkpoint.model, check->engine, &check->layout, err);
+
+	for (unsigned i = 0; rc == 0 && i < check->layout.pp * check->layout.tp; i++)
+		rc = check_rank(check, i / check->layout.tp, i % check->layout.tp, err);
+	return rc;
+}
+
+static int check_layout(struct check *check, const char *path, struct sl_error *err)
+{
+	int rc = parse_path(check, path, err);
+
+	if (rc == 0)
+		rc = origins_open(&check->origins, check->checkpoint.model, err);
+	if (rc)
+		return rc;
+	check->read = calloc(check->checkpoint.model->shards.n_tensors + 1u, sizeof(*check->read));
+	if (!check->read)
+		return sl_fail(err, ENOMEM, "no memory for the checkpoint's tensors");
+	if (check->as_json)
+		json_begin(&check->json, "ranks", '[');
+	rc = check_ranks(check, err);
+	if (check->as_json) {
+		json_end(&check->json, ']');
+		json_begin(&check->json, "unread", '[');
+	}
+	if (rc == 0)
+		tell_unread(check);
+	if (check->as_json)
+		json_end(&check->json, ']');
+	return rc;
+}
+
+static int run(struct check *check, const struct arguments *arguments, struct sl_error *err)
+{
+	int rc = checkpoint_open(&check->checkpoint, arguments, err);
+
+	check->as_json = arguments->json;
+	check->options.part_bytes = arguments->options.part_bytes;
+	json_init(&check->json, stdout, 2);
+	if (check->as_json)
+		json_begin(&check->json, NULL, '{');
+	if (rc == 0)
+		tell_model(check);
+	if (rc == 0 && arguments->positional[1])
+		rc = check_layout(check, arguments->positional[1], err);
+	if (check->as_json) {
+		json_bool(&check->json, "ok", rc == 0);
+		if (rc)
+			json_string(&check->json, "error", err->text);
+		json_end(&check->json, '}');
+	} else if (rc == 0) {
+		printf("%sok%s\n", print_colour(stdout, COLOUR_GREEN), print_colour(stdout, COLOUR_OFF));
+	}
+	return rc;
+}
+
+int cmd_check(int argc, char **argv)
+{
+	const struct argument_rules rules = { .min = 1, .max = 2, .flags = ARGUMENT_JSON };
+	struct arguments arguments;
+	struct check check = { .as_json = false };
+	struct sl_error err = SL_ERROR_INIT;
+	int rc;
+
+	if (arguments_parse(&arguments, argc, argv, &rules, &err))
+		return options_fail(&err);
+	rc = run(&check, &arguments, &err);
+	free(check.read);
+	origins_close(check.origins);
+	checkpoint_close(&check.checkpoint);
+	fflush(stdout);
+	return rc ? command_fail(&err) : EXIT_OK;
+}

@@ -1,0 +1,331 @@
+/*
+ * tree_layouts.c - from the root down to what an engine opens: engines, layouts, ranks, and each one's files.
+ *
+ * An engine that tells ranks apart by the names of files has all of them in the layout's directory; one that wants a
+ * model directory per rank has those below it, as has tensors/, which shows vLLM's tensors one by one.
+ */
+#include "fs/tree_impl.h"
+#include "fs/usual.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine, struct sl_layout *layouts, size_t max)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < N_USUAL_LAYOUTS && n < max; i++) {
+		struct sl_error unused = SL_ERROR_INIT;
+
+		layouts[n] = usual_layout(i);
+		n += sl_layout_check(model, engine, &layouts[n], &unused) == 0;
+	}
+	return n;
+}
+
+/* The only layout that the options let through. */
+static int only_layout(const struct tree *tree, struct sl_layout *layout, struct sl_error *err)
+{
+	if (sl_layout_parse(layout, tree->options.layout))
+		return sl_fail(err, EINVAL, "'%s' is no layout: 'tp8', 'tp4-pp2' and 'tp8-ep' are some",
+			       SL_ESC(tree->options.layout));
+	return 0;
+}
+
+static int check_engine(const struct tree *tree, const struct sl_engine *engine, struct sl_error *err)
+{
+	struct sl_layout layout;
+	int rc;
+
+	if (tree->options.engine && strcmp(tree->options.engine, engine->name) != 0)
+		return sl_fail(err, ENOENT, "only %s is shown", SL_ESC(tree->options.engine));
+	if (!tree->options.layout)
+		return 0;
+	rc = only_layout(tree, &layout, err);
+	if (rc == 0)
+		rc = sl_layout_check(tree->model, engine, &layout, err);
+	return rc;
+}
+
+bool shows_engine(const struct tree *tree, const struct sl_engine *engine)
+{
+	struct sl_error unused = SL_ERROR_INIT;
+
+	return check_engine(tree, engine, &unused) == 0;
+}
+
+int tree_check_options(const struct tree *tree, struct sl_error *err)
+{
+	const struct sl_engine *engine = tree->options.engine ? sl_engine_find(tree->options.engine) : NULL;
+
+	if (tree->options.engine && !engine)
+		return sl_fail(err, EINVAL, "'%s' is no engine: `rankfs --list` shows those there are",
+			       SL_ESC(tree->options.engine));
+	for (int i = 0; i < SL_N_ENGINES && !engine; i++) {
+		if (shows_engine(tree, &sl_engines[i]))
+			return 0;
+	}
+	return check_engine(tree, engine ? engine : &sl_engines[0], err);
+}
+
+static int add_engine(struct filling *filling, const char *name, const struct sl_engine *engine, bool by_tensor,
+		      struct sl_error *err)
+{
+	struct dir *dir;
+
+	if (!shows_engine(filling->tree, engine))
+		return 0;
+	dir = filling_add_dir(filling, name, DIR_ENGINE, err);
+	if (!dir)
+		return -ENOMEM;
+	dir->engine = engine;
+	dir->by_tensor = by_tensor;
+	return 0;
+}
+
+static int add_source(struct filling *filling, struct sl_error *err)
+{
+	struct dir *dir = filling_add_dir(filling, "source", DIR_SOURCE, err);
+
+	if (!dir)
+		return -ENOMEM;
+	dir->path = ".";
+	return 0;
+}
+
+static int add_readme(struct filling *filling, struct sl_error *err)
+{
+	struct node *node = filling_add(filling, "README.txt", NODE_TEXT, err);
+	char *text;
+	size_t len;
+	int rc;
+
+	if (!node)
+		return -ENOMEM;
+	rc = text_make(&text, &len, filling->tree, node, false, err);
+	if (rc)
+		return rc;
+	node->size = len;
+	free(text);
+	return 0;
+}
+
+int fill_root(struct filling *filling, struct sl_error *err)
+{
+	int rc = add_readme(filling, err);
+
+	if (rc == 0)
+		rc = add_source(filling, err);
+	for (int i = 0; rc == 0 && i < SL_N_ENGINES; i++)
+		rc = add_engine(filling, sl_engines[i].name, &sl_engines[i], false, err);
+	if (rc == 0 && !filling->tree->options.engine)
+		rc = add_engine(filling, "tensors", &sl_engines[SL_VLLM], true, err);
+	if (rc == 0 && !filling_add_dir(filling, ".rankfs", DIR_LIVE, err))
+		rc = -ENOMEM;
+	return rc;
+}
+
+int fill_live(struct filling *filling, struct sl_error *err)
+{
+	static const char *const names[] = { "status", "stats", "settings", "version" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!filling_add(filling, names[i], NODE_LIVE, err))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static bool has_rank_dirs(const struct dir *dir)
+{
+	return dir->by_tensor || dir->engine->rank_dirs;
+}
+
+int fill_layout(struct filling *filling, const char *name, const struct sl_layout *layout, struct sl_error *err)
+{
+	enum dir_kind kind = has_rank_dirs(filling->parent->dir) ? DIR_RANKS : DIR_FILES;
+	struct dir *dir = filling_add_dir(filling, name, kind, err);
+
+	if (!dir)
+		return -ENOMEM;
+	dir->layout = *layout;
+	return 0;
+}
+
+int fill_engine(struct filling *filling, struct sl_error *err)
+{
+	struct tree *tree = filling->tree;
+	struct sl_layout layouts[N_USUAL_LAYOUTS];
+	char name[SL_LAYOUT_NAME_MAX];
+	size_t n = 1;
+	int rc = 0;
+
+	if (tree->options.layout)
+		rc = only_layout(tree, &layouts[0], err);
+	else
+		n = tree_layouts(tree->model, filling->parent->dir->engine, layouts, N_USUAL_LAYOUTS);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = fill_layout(filling, sl_layout_format(&layouts[i], name), &layouts[i], err);
+	return rc;
+}
+
+int layout_find(const struct tree *tree, const struct dir *engine, const char *name, struct sl_layout *layout,
+		struct sl_error *err)
+{
+	if (sl_layout_parse(layout, name))
+		return sl_fail(err, ENOENT, "'%s' is no layout: 'tp8', 'tp4-pp2' and 'tp8-ep' are some", SL_ESC(name));
+	if (tree->options.layout && strcmp(tree->options.layout, name) != 0)
+		return sl_fail(err, ENOENT, "only %s is shown, not %s", tree->options.layout, name);
+	return sl_layout_check(tree->model, engine->engine, layout, err);
+}
+
+const char *rank_name(char *buf, size_t size, const struct sl_layout *layout, unsigned stage, unsigned rank)
+{
+	if (layout->pp > 1)
+		snprintf(buf, size, "pp-%u-rank-%u", stage, rank);
+	else
+		snprintf(buf, size, "rank-%u", rank);
+	return buf;
+}
+
+int fill_ranks(struct filling *filling, struct sl_error *err)
+{
+	const struct dir *above = filling->parent->dir;
+	enum dir_kind kind = above->by_tensor ? DIR_TENSORS : DIR_FILES;
+	char name[64];
+
+	for (unsigned i = 0; i < above->layout.pp * above->layout.tp; i++) {
+		unsigned stage = i / above->layout.tp, rank = i % above->layout.tp;
+		struct dir *dir =
+			filling_add_dir(filling, rank_name(name, sizeof(name), &above->layout, stage, rank), kind, err);
+
+		if (!dir)
+			return -ENOMEM;
+		dir->stage = stage;
+		dir->rank = rank;
+	}
+	return 0;
+}
+
+static bool is_view_of(const struct sl_view *view, const struct dir *dir, unsigned stage, unsigned rank)
+{
+	const struct sl_layout *a = &view->layout, *b = &dir->layout;
+
+	return view->engine == dir->engine && view->stage == stage && view->rank == rank && a->tp == b->tp &&
+	       a->pp == b->pp && a->experts == b->experts && a->dtype == b->dtype;
+}
+
+int tree_view(struct tree *tree, const struct dir *dir, unsigned stage, unsigned rank, const struct sl_view **out,
+	      struct sl_error *err)
+{
+	const struct sl_view_options options = { .part_bytes = tree->options.part_bytes };
+	struct planned *planned = tree->views;
+	int rc;
+
+	while (planned && !is_view_of(planned->view, dir, stage, rank))
+		planned = planned->next;
+	if (!planned) {
+		planned = sl_arena_alloc(&tree->arena, sizeof(*planned));
+		if (!planned)
+			return sl_fail(err, ENOMEM, "no memory for a view");
+		rc = sl_view_open(&planned->view, tree->model, dir->engine, &dir->layout, stage, rank, &options, err);
+		if (rc)
+			return rc;
+		planned->next = tree->views;
+		tree->views = planned;
+	}
+	*out = planned->view;
+	return 0;
+}
+
+/* The entries of one directory, in the order of its listing. */
+struct entry_list {
+	struct entry *entries;
+	size_t n;
+};
+
+static void add_files(struct entry_list *list, const struct sl_view *view, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++, list->n++) {
+		list->entries[list->n] = (struct entry){
+			.path = view->files[i].name,
+			.order = (uint32_t)list->n,
+			.view = view,
+			.file = &view->files[i],
+		};
+	}
+}
+
+static void add_passed(struct entry_list *list, const struct tree *tree)
+{
+	for (size_t i = 0; i < tree->n_passed; i++, list->n++) {
+		list->entries[list->n] = tree->passed[i];
+		list->entries[list->n].order = (uint32_t)list->n;
+	}
+}
+
+/* The ranks whose files are in one directory: those of the layout, or one. */
+struct span {
+	unsigned first, end; /* stage * tp + rank */
+};
+
+static struct span span_of(const struct dir *dir)
+{
+	unsigned one = dir->stage * dir->layout.tp + dir->rank;
+
+	if (has_rank_dirs(dir))
+		return (struct span){ one, one + 1 };
+	return (struct span){ 0, dir->layout.pp * dir->layout.tp };
+}
+
+static int view_of_span(struct tree *tree, const struct dir *dir, unsigned i, const struct sl_view **view,
+			struct sl_error *err)
+{
+	return tree_view(tree, dir, i / dir->layout.tp, i % dir->layout.tp, view, err);
+}
+
+/* Weight files rank by rank, then what the first rank's view has beside them, which is the same for all, then files of the
+ * source. */
+static int collect(struct tree *tree, const struct dir *dir, struct entry_list *list, struct sl_error *err)
+{
+	const struct sl_view *view;
+	struct span span = span_of(dir);
+	size_t cap = tree->n_passed;
+	int rc;
+
+	for (unsigned i = span.first; i < span.end; i++) {
+		rc = view_of_span(tree, dir, i, &view, err);
+		if (rc)
+			return rc;
+		cap += view->n_files;
+	}
+	list->entries = sl_arena_array(&tree->arena, cap, sizeof(struct entry));
+	if (!list->entries)
+		return sl_fail(err, ENOMEM, "no memory for %zu files", cap);
+	for (unsigned i = span.first; i < span.end; i++) {
+		rc = view_of_span(tree, dir, i, &view, err);
+		if (rc)
+			return rc;
+		add_files(list, view, 0, view->n_weights);
+	}
+	rc = view_of_span(tree, dir, span.first, &view, err);
+	if (rc)
+		return rc;
+	add_files(list, view, view->n_weights, view->n_files);
+	add_passed(list, tree);
+	return 0;
+}
+
+int fill_files(struct filling *filling, struct sl_error *err)
+{
+	struct entry_list list = { 0 };
+	int rc = tree_scan_passed(filling->tree, err);
+
+	if (rc == 0)
+		rc = collect(filling->tree, filling->parent->dir, &list, err);
+	if (rc == 0)
+		rc = fill_sorted(filling, list.entries, list.n, err);
+	return rc;
+}

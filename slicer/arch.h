@@ -1,0 +1,147 @@
+/*
+ * arch.h - architectures as tables: which weights a family has, what splitting means for each, what engines call them.
+ *
+ * An architecture is a list of stacks in the order in which an engine executes them. A stack is a set of weights, once
+ * (embeddings, the final norm) or once per layer. A weight is a row: the module's name in the checkpoint, in HF's layout
+ * and in an engine that fuses; its logical shape [out, in] in symbolic dimensions; which axis the ranks share.
+ *
+ *      llama   stack  model.               once    embed_tokens                      [vocab, hidden]  VOCAB
+ *              stack  model.layers.%u.     layers  self_attn.q_proj  -> qkv_proj #0  [q, hidden]      COLUMN
+ *                                                  self_attn.o_proj                  [hidden, q]      ROW
+ *              …
+ *
+ * How a dimension divides is a property of the dimension: q by whole query heads, kv by whole kv heads (replicated when
+ * there are more ranks than heads), the rest evenly. A tensor that no row matches refuses the model.
+ *
+ * To add an architecture: a file slicer/arch/NAME.c with the tables, and a line in arch.c.
+ */
+#ifndef SLICER_ARCH_H
+#define SLICER_ARCH_H
+
+#include "slicer/config.h"
+#include "slicer/shards.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Symbolic sizes of a weight's axes. */
+enum sl_dim {
+	SL_ANY,      /* whatever the tensor has */
+	SL_HIDDEN,
+	SL_Q,        /* heads x head_dim */
+	SL_KV,       /* kv heads x head_dim */
+	SL_QKV,      /* q, k and v one after another */
+	SL_HEAD_DIM,
+	SL_INTER,
+	SL_GATE_UP,  /* gate and up one after another */
+	SL_VOCAB,
+	SL_N_DIMS
+};
+
+/* What the ranks share of a weight [out, in]. */
+enum sl_role {
+	SL_WHOLE,     /* nothing: each holds all of it */
+	SL_COLUMN,    /* the rows ("column-parallel"): weight and bias */
+	SL_ROW,       /* the columns ("row-parallel"); the bias is whole on each rank (vLLM: added on rank 0 at run time) */
+	SL_EMBEDDING, /* the rows, padded with zero rows to the engine's unit */
+};
+
+/* How the rows of the stored tensor are ordered, where it is not the engine's order. */
+enum sl_order {
+	SL_PLAIN,
+	SL_ROTARY,  /* per head, interleaved pairs instead of halves: Mistral's own wq and wk */
+	SL_GROUPED, /* per kv head: its query heads, k, v: Falcon's query_key_value */
+};
+
+enum sl_weight_flags {
+	SL_BARE = 1,       /* the tensor's name is the module's, without ".weight" */
+	SL_CONV1D = 2,     /* stored [in, out]: GPT-2 */
+	SL_OPTIONAL = 4,   /* may be absent from the checkpoint, then the engine has none either */
+	SL_UNLOADED = 8,   /* known, but only `hf/` keeps it: masks, poolers; may be absent */
+	SL_INDICES = 16,   /* integers 0, 1, 2, …, made when the checkpoint does not store them; dtype is kept */
+	SL_IS_EMBED = 32,  /* the word embedding */
+	SL_IS_HEAD = 64,   /* the output head: absent when tied */
+};
+
+/* On which pipeline stages a weight outside the layers lives. */
+enum sl_stages {
+	SL_EVERY_STAGE,
+	SL_FIRST_STAGE,
+	SL_LAST_STAGE,
+	SL_FIRST_OR_TIED_LAST, /* the first; the last too when the head is tied to it */
+};
+
+typedef bool sl_predicate(const struct sl_config *config, enum sl_part part);
+
+struct sl_weight {
+	const char *name;    /* module in the checkpoint, below the stack's prefix */
+	const char *hf;      /* module in HF's layout; NULL: name */
+	const char *fused;   /* module in an engine that fuses; rows with the same one are merged in order; NULL: hf */
+	enum sl_role role;
+	enum sl_dim out, in; /* of a 1-D weight: out alone, in is SL_NO_AXIS */
+	enum sl_order order;
+	unsigned flags;
+	sl_predicate *when;  /* the model has this module; NULL: always */
+	sl_predicate *bias;  /* the module has a bias; NULL: never */
+	enum sl_stages stages;
+};
+
+#define SL_NO_AXIS SL_N_DIMS
+
+struct sl_stack {
+	const char *name;   /* prefix in the checkpoint; "%u" stands for the layer: then there is one set per layer */
+	const char *hf;     /* in HF's layout; NULL: name */
+	const char *engine; /* in the fused engines (vLLM); NULL: hf */
+	enum sl_part part;  /* whose sizes and layer count */
+	bool pipelined;     /* its layers are shared among the stages; else every stage has all */
+	const char *attn;   /* vLLM's attention module in a layer, which holds scale buffers; NULL: none */
+	const struct sl_weight *weights;
+	unsigned n_weights;
+};
+
+/* Another spelling of the checkpoint's names: each `stored` prefix stands for the `canonical` one of the stacks. */
+struct sl_spelling {
+	struct {
+		const char *canonical, *stored;
+	} prefixes[4];
+};
+
+enum sl_arch_flags {
+	SL_TIED_BY_DEFAULT = 1, /* tie_word_embeddings absent means true */
+	SL_NO_HEAD = 2,         /* the engine has no head of its own: always the embedding, under the embedding's name */
+	SL_ENCODER = 4,         /* embeddings, not a language model: no head; F32 becomes F16 (vLLM's pooling models) */
+	SL_NO_STAGES = 8,       /* no pipeline parallelism */
+	SL_HEADS_FROM_HIDDEN = 32, /* transformers derives head_dim from hidden / heads: a config.json cannot describe a slice */
+	SL_NO_F16 = 16,         /* numerically unstable in F16: vLLM refuses it and takes BF16 */
+};
+
+struct sl_arch {
+	const char *family;              /* for people: "Llama, Mistral, …" */
+	const char *const *architectures; /* values of config.json's architectures, NULL-terminated */
+	enum sl_format format;           /* SL_FORMAT_MISTRAL: for checkpoints of that naming only */
+	unsigned flags;
+	const struct sl_stack *stacks;
+	unsigned n_stacks;
+	const struct sl_dims *defaults[SL_N_PARTS]; /* what transformers assumes when config.json does not say */
+	const struct sl_spelling *spellings;        /* beside the canonical one */
+	unsigned n_spellings;
+	/* A last look at the configuration, NULL when there is nothing to check: fixes up dims, refuses variants. */
+	int (*prepare)(struct sl_config *config, struct sl_error *err);
+};
+
+/* The architecture of a configuration. -EINVAL with a sentence for one that is unknown, or known and refused. */
+int sl_arch_find(const struct sl_arch **out, const struct sl_config *config, enum sl_format format, struct sl_error *err) SL_MUST_CHECK;
+
+/* All that work, NULL-terminated, and those that are known by name and refused: for `rankfs --list`. */
+extern const struct sl_arch *const sl_archs[];
+struct sl_refused_arch {
+	const char *architecture, *why;
+};
+extern const struct sl_refused_arch sl_refused_archs[];
+extern const unsigned sl_n_refused_archs;
+
+/* Predicates that several families use. */
+sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias;
+
+#define SL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#endif

@@ -1,0 +1,286 @@
+/*
+ * config.c - reading config.json, and serving it with a few values changed: edits are splices of the original text, so
+ * that what rankfs does not understand stays as it was.
+ */
+#include "slicer/config.h"
+
+#include "slicer/dtype.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONFIG_DEPTH = 64 };
+
+static int read_text(struct sl_config *config, int dirfd, struct sl_arena *arena, struct sl_error *err)
+{
+	struct stat st;
+	int fd = openat(dirfd, "config.json", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return sl_fail(err, errno == ENOENT ? EINVAL : errno, "config.json: %s", errno == ENOENT ?
+			       "there is none; a checkpoint needs the model's own" : strerror(errno));
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > SL_CONFIG_MAX) {
+		close(fd);
+		return sl_fail(err, EINVAL, "config.json: no regular file of at most %u bytes", SL_CONFIG_MAX);
+	}
+	config->text = sl_arena_alloc(arena, (size_t)st.st_size + 1);
+	while (config->text && config->len < (size_t)st.st_size) {
+		ssize_t n = read(fd, config->text + config->len, (size_t)st.st_size - config->len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		config->len += (size_t)n;
+	}
+	close(fd);
+	if (!config->text)
+		return sl_fail(err, ENOMEM, "config.json: out of memory");
+	if (config->len < (size_t)st.st_size)
+		return sl_fail(err, EIO, "config.json: %zu of %lld bytes could be read", config->len, (long long)st.st_size);
+	return 0;
+}
+
+static uint32_t first_section(const struct sl_json *json, const char *const *names)
+{
+	for (; *names; names++) {
+		uint32_t at = sl_json_member(json, 0, *names);
+		if (at && json->tokens[at].type == SL_JSON_OBJECT)
+			return at;
+	}
+	return 0;
+}
+
+/* A string value in the arena, or NULL when it is none. */
+static const char *string_value(const struct sl_json *json, uint32_t at, struct sl_arena *arena)
+{
+	size_t len;
+
+	return at && json->tokens[at].type == SL_JSON_STRING ? sl_json_string(json, at, arena, &len) : NULL;
+}
+
+int sl_config_open(struct sl_config *config, int dirfd, struct sl_arena *arena, struct sl_error *err)
+{
+	static const char *const text[] = { "text_config", "language_config", "llm_config", NULL };
+	static const char *const vision[] = { "vision_config", NULL };
+	struct sl_json *json = &config->json;
+
+	*config = (struct sl_config){ 0 };
+	int ret = read_text(config, dirfd, arena, err);
+	if (ret)
+		return ret;
+	if (config->len >= 3 && memcmp(config->text, "\xEF\xBB\xBF", 3) == 0) {
+		config->text += 3;
+		config->len -= 3;
+	}
+	ret = sl_json_parse(json, config->text, config->len, CONFIG_DEPTH, err);
+	if (ret)
+		return sl_error_prefix(err, "config.json");
+	if (json->tokens[0].type != SL_JSON_OBJECT) {
+		sl_json_release(json);
+		return sl_fail(err, EINVAL, "config.json: no JSON object");
+	}
+	config->sections[SL_TEXT] = first_section(json, text);
+	config->sections[SL_VISION] = first_section(json, vision);
+	uint32_t list = sl_json_member(json, 0, "architectures");
+	if (list && json->tokens[list].type == SL_JSON_ARRAY && json->tokens[list].n > 0)
+		config->architecture = string_value(json, list + 1, arena);
+	config->model_type = string_value(json, sl_json_member(json, 0, "model_type"), arena);
+	return 0;
+}
+
+void sl_config_close(struct sl_config *config)
+{
+	sl_json_release(&config->json);
+}
+
+/* The value of one of `keys` in object `obj`; 0 when none is there or it is null. *key is the key that was found. */
+static uint32_t find_in(const struct sl_json *json, uint32_t obj, const char *keys)
+{
+	char key[64];
+
+	for (const char *at = keys; *at;) {
+		size_t len = strcspn(at, "|");
+		if (len < sizeof(key)) {
+			memcpy(key, at, len);
+			key[len] = '\0';
+			uint32_t value = sl_json_member(json, obj, key);
+			if (value && json->tokens[value].type != SL_JSON_NULL)
+				return value;
+		}
+		at += len + (at[len] == '|');
+	}
+	return 0;
+}
+
+uint32_t sl_config_find(const struct sl_config *config, enum sl_part part, const char *keys)
+{
+	uint32_t section = config->sections[part], value = 0;
+
+	if (section)
+		value = find_in(&config->json, section, keys);
+	if (!value && part == SL_TEXT)
+		value = find_in(&config->json, 0, keys);
+	return value;
+}
+
+int sl_config_u64(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t *value, struct sl_error *err)
+{
+	uint32_t at = sl_config_find(config, part, keys);
+
+	if (!at)
+		return -ENOENT;
+	if (config->json.tokens[at].type != SL_JSON_NUMBER || sl_json_u64(&config->json, at, value))
+		return sl_fail(err, EINVAL, "config.json: %.*s is no whole number", (int)strcspn(keys, "|"), keys);
+	return 0;
+}
+
+bool sl_config_bool(const struct sl_config *config, enum sl_part part, const char *keys, bool fallback)
+{
+	uint32_t at = sl_config_find(config, part, keys);
+	uint8_t type = at ? config->json.tokens[at].type : SL_JSON_NULL;
+
+	return type == SL_JSON_TRUE || (type != SL_JSON_FALSE && fallback);
+}
+
+bool sl_config_is(const struct sl_config *config, enum sl_part part, const char *keys, const char *text)
+{
+	uint32_t at = sl_config_find(config, part, keys);
+
+	return at && config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, text);
+}
+
+/* clang-format off */
+/* To add a name that some family has for a size: into the list of keys. */
+static const struct {
+	const char *keys;
+	size_t offset; /* in struct sl_dims */
+} dim_keys[] = {
+	{ "num_hidden_layers|n_layer|n_layers|num_layers",     offsetof(struct sl_dims, layers) },
+	{ "hidden_size|n_embd|d_model",                        offsetof(struct sl_dims, hidden) },
+	{ "num_attention_heads|n_head|n_heads",                offsetof(struct sl_dims, heads) },
+	{ "num_key_value_heads|num_kv_heads|n_head_kv",        offsetof(struct sl_dims, kv_heads) },
+	{ "head_dim",                                          offsetof(struct sl_dims, head_dim) },
+	{ "intermediate_size|ffn_dim|ffn_hidden_size|n_inner", offsetof(struct sl_dims, inter) },
+	{ "vocab_size",                                        offsetof(struct sl_dims, vocab) },
+};
+/* clang-format on */
+
+/* Sizes above this are no model's; the cap keeps products of two in 64 bits. */
+static const uint64_t DIM_MAX = UINT64_C(1) << 31;
+
+static uint64_t *dim_at(struct sl_dims *dims, size_t i)
+{
+	return (uint64_t *)(void *)((char *)dims + dim_keys[i].offset);
+}
+
+static bool is_list(const struct sl_config *config, enum sl_part part, const char *keys)
+{
+	uint32_t at = sl_config_find(config, part, keys);
+
+	return at && config->json.tokens[at].type == SL_JSON_ARRAY;
+}
+
+int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_dims *defaults, struct sl_error *err)
+{
+	struct sl_dims *dims = &config->dims[part], fallback = defaults ? *defaults : (struct sl_dims){ 0 };
+	bool per_layer = is_list(config, part, "num_key_value_heads");
+
+	for (size_t i = 0; i < sizeof(dim_keys) / sizeof(dim_keys[0]); i++) {
+		uint64_t *dim = dim_at(dims, i);
+		if (per_layer && dim == &dims->kv_heads)
+			continue;
+		int ret = sl_config_u64(config, part, dim_keys[i].keys, dim, err);
+		if (ret == -ENOENT)
+			*dim = *dim_at(&fallback, i);
+		else if (ret)
+			return ret;
+		else if (*dim == 0 || *dim > DIM_MAX)
+			return sl_fail(err, EINVAL, "config.json: %.*s is %llu, expected 1 to %llu", (int)strcspn(dim_keys[i].keys, "|"),
+				       dim_keys[i].keys, (unsigned long long)*dim, (unsigned long long)DIM_MAX);
+	}
+	if (!dims->kv_heads && !per_layer)
+		dims->kv_heads = dims->heads;
+	return 0;
+}
+
+int sl_config_dtype(const struct sl_config *config, struct sl_error *err)
+{
+	static const char *const sections[] = { "text_config", "vision_config", "encoder_config" };
+	const struct sl_json *json = &config->json;
+	uint32_t at = find_in(json, 0, "dtype|torch_dtype");
+
+	for (size_t i = 0; !at && i < sizeof(sections) / sizeof(sections[0]); i++) {
+		uint32_t section = sl_json_member(json, 0, sections[i]);
+		if (section && json->tokens[section].type == SL_JSON_OBJECT)
+			at = find_in(json, section, "dtype|torch_dtype");
+	}
+	if (!at)
+		return -1;
+	for (int d = 0; d < SL_N_DTYPES; d++) {
+		if (sl_dtypes[d].torch && json->tokens[at].type == SL_JSON_STRING && sl_json_equal(json, at, sl_dtypes[d].torch))
+			return d;
+	}
+	return sl_fail(err, EINVAL, "config.json: torch_dtype '%.*s' is no dtype that a model can have",
+		       (int)(json->tokens[at].end - json->tokens[at].start), json->text + json->tokens[at].start);
+}
+
+/* A piece of new text in place of bytes [start, end) of the old. */
+struct splice {
+	size_t start, end;
+	char *text;
+};
+
+static struct splice make_splice(const struct sl_config *config, const struct sl_config_edit *edit, struct sl_arena *arena)
+{
+	const struct sl_json *json = &config->json;
+	uint32_t at = edit->top ? find_in(json, 0, edit->keys) : sl_config_find(config, SL_TEXT, edit->keys);
+
+	if (at) {
+		const struct sl_json_token *old = &json->tokens[at];
+		unsigned quote = old->type == SL_JSON_STRING;
+		return (struct splice){ old->start - quote, old->end + quote, sl_arena_strdup(arena, edit->value) };
+	}
+	const struct sl_json_token *object = &json->tokens[edit->top ? 0 : config->sections[SL_TEXT]];
+	return (struct splice){ object->start + 1, object->start + 1,
+				sl_arena_printf(arena, "\n  \"%.*s\": %s%s", (int)strcspn(edit->keys, "|"), edit->keys,
+						edit->value, object->n ? "," : "") };
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct splice *x = a, *y = b;
+
+	return (x->start > y->start) - (x->start < y->start);
+}
+
+char *sl_config_edited(const struct sl_config *config, const struct sl_config_edit *edits, size_t n_edits,
+		       struct sl_arena *arena, size_t *len)
+{
+	struct splice *splices = sl_arena_array(arena, n_edits, sizeof(*splices));
+	size_t total = config->len, done = 0;
+
+	if (!splices)
+		return NULL;
+	for (size_t i = 0; i < n_edits; i++) {
+		splices[i] = make_splice(config, &edits[i], arena);
+		if (!splices[i].text)
+			return NULL;
+		total += strlen(splices[i].text);
+	}
+	qsort(splices, n_edits, sizeof(*splices), by_start);
+	char *out = sl_arena_alloc(arena, total + 1), *fill = out;
+	if (!out)
+		return NULL;
+	for (size_t i = 0; i < n_edits; i++) {
+		fill = (char *)mempcpy(fill, config->text + done, splices[i].start - done);
+		fill = stpcpy(fill, splices[i].text);
+		done = splices[i].end;
+	}
+	fill = (char *)mempcpy(fill, config->text + done, config->len - done);
+	*len = (size_t)(fill - out);
+	return out;
+}

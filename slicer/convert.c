@@ -1,0 +1,68 @@
+/*
+ * convert.c - blocks of elements to F32 and on to the other dtype: one loader and one storer per dtype, not one loop per
+ * pair of dtypes.
+ */
+#include "slicer/convert.h"
+
+enum { BLOCK = 512 };
+
+#define LOADER(name, type, expression)                                        \
+	static void name(float *out, const unsigned char *in, size_t n)       \
+	{                                                                     \
+		for (size_t i = 0; i < n; i++) {                              \
+			type value;                                           \
+			memcpy(&value, in + i * sizeof(value), sizeof(value)); \
+			out[i] = expression;                                  \
+		}                                                             \
+	}
+
+#define STORER(name, type, expression)                                         \
+	static void name(unsigned char *out, const float *in, size_t n)        \
+	{                                                                      \
+		for (size_t i = 0; i < n; i++) {                               \
+			type value = expression;                               \
+			memcpy(out + i * sizeof(value), &value, sizeof(value)); \
+		}                                                              \
+	}
+
+LOADER(load_f16, uint16_t, sl_f16_to_f32(value))
+LOADER(load_bf16, uint16_t, sl_bf16_to_f32(value))
+LOADER(load_f32, float, value)
+LOADER(load_f64, double, (float)value)
+STORER(store_f16, uint16_t, sl_f32_to_f16(in[i]))
+STORER(store_bf16, uint16_t, sl_f32_to_bf16(in[i]))
+STORER(store_f32, float, in[i])
+
+/* To add a dtype that converts: a row. */
+static const struct {
+	void (*load)(float *out, const unsigned char *in, size_t n);
+	void (*store)(unsigned char *out, const float *in, size_t n); /* NULL: nothing is converted to it */
+} converters[SL_N_DTYPES] = {
+	[SL_F16] = { load_f16, store_f16 },
+	[SL_BF16] = { load_bf16, store_bf16 },
+	[SL_F32] = { load_f32, store_f32 },
+	[SL_F64] = { load_f64, NULL },
+};
+
+bool sl_can_convert(enum sl_dtype from, enum sl_dtype to)
+{
+	return from == to || (converters[from].load && converters[to].store);
+}
+
+void sl_convert(void *dst, enum sl_dtype to, const void *src, enum sl_dtype from, size_t n)
+{
+	size_t in_size = sl_dtypes[from].bits / 8, out_size = sl_dtypes[to].bits / 8;
+	const unsigned char *in = src;
+	unsigned char *out = dst;
+	float block[BLOCK];
+
+	if (from == to) {
+		memcpy(out, in, n * in_size);
+		return;
+	}
+	for (size_t done = 0; done < n; done += BLOCK) {
+		size_t now = n - done < BLOCK ? n - done : BLOCK;
+		converters[from].load(block, in + done * in_size, now);
+		converters[to].store(out + done * out_size, block, now);
+	}
+}

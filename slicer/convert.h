@@ -1,0 +1,79 @@
+/*
+ * convert.h - floating-point elements from one dtype to another, as torch's copy_ does: through F32, rounding to nearest,
+ * ties to even; too large becomes infinity; a NaN becomes the quiet one.
+ *
+ * The arithmetic of one element is inline and branch-poor, so that loops over it vectorise.
+ */
+#ifndef SLICER_CONVERT_H
+#define SLICER_CONVERT_H
+
+#include "slicer/dtype.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t sl_f32_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+static inline float sl_f32_from_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static inline float sl_bf16_to_f32(uint16_t bits)
+{
+	return sl_f32_from_bits((uint32_t)bits << 16);
+}
+
+static inline uint16_t sl_f32_to_bf16(float value)
+{
+	uint32_t bits = sl_f32_bits(value);
+
+	if ((bits & 0x7FFFFFFF) > 0x7F800000)
+		return 0x7FC0;
+	return (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+static inline float sl_f16_to_f32(uint16_t bits)
+{
+	uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = (bits >> 10) & 31, mantissa = bits & 0x3FF;
+
+	if (exponent == 31)
+		return sl_f32_from_bits(sign | 0x7F800000 | mantissa << 13);
+	if (exponent == 0) {
+		float subnormal = (float)mantissa * 0x1p-24f;
+		return sign ? -subnormal : subnormal;
+	}
+	return sl_f32_from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+static inline uint16_t sl_f32_to_f16(float value)
+{
+	uint32_t bits = sl_f32_bits(value), sign = (bits >> 16) & 0x8000, size = bits & 0x7FFFFFFF;
+
+	if (size >= 0x47800000) /* 65536 and more */
+		return (uint16_t)(sign | (size > 0x7F800000 ? 0x7E00 : 0x7C00));
+	if (size < 0x38800000) { /* below 2^-14: at 0.5 the unit in the last place is 2^-24, that of F16's subnormals */
+		uint32_t rounded = sl_f32_bits(sl_f32_from_bits(size) + 0.5f);
+		return (uint16_t)(sign | (rounded - 0x3F000000));
+	}
+	uint32_t rounded = size + 0xFFF + ((size >> 13) & 1);
+	return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
+}
+
+/* Can elements of `from` become elements of `to`? Equal dtypes always can. */
+bool sl_can_convert(enum sl_dtype from, enum sl_dtype to);
+
+/* Convert `n` elements; buffers need no alignment and must not overlap. The pair must be convertible. */
+void sl_convert(void *dst, enum sl_dtype to, const void *src, enum sl_dtype from, size_t n);
+
+#endif

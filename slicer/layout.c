@@ -1,0 +1,84 @@
+/*
+ * layout.c - parsing and printing layout names. A name is accepted only if printing what it means gives it back: so there
+ * is one spelling, and the parser need not be strict by itself.
+ */
+#include "slicer/layout.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* clang-format off */
+/* To add a token without a number: a row, in the order in which names have them, and its field in apply(). */
+static const struct {
+	const char *token;
+	enum { EXPERTS, DTYPE } field;
+	int value;
+} words[] = {
+	{ "ep",   EXPERTS, SL_EXPERTS_WHOLE },
+	{ "eprr", EXPERTS, SL_EXPERTS_ROUND_ROBIN },
+	{ "bf16", DTYPE,   SL_BF16 },
+	{ "f16",  DTYPE,   SL_F16 },
+	{ "f32",  DTYPE,   SL_F32 },
+};
+/* clang-format on */
+
+/* "tp8": the digits after `prefix`, at most 4 of them. */
+static bool number(const char *token, size_t len, const char *prefix, unsigned *value)
+{
+	size_t n = strlen(prefix);
+
+	if (len <= n || len > n + 4 || memcmp(token, prefix, n) != 0)
+		return false;
+	*value = 0;
+	for (size_t i = n; i < len; i++) {
+		if (token[i] < '0' || token[i] > '9')
+			return false;
+		*value = *value * 10 + (unsigned)(token[i] - '0');
+	}
+	return *value >= 1 && *value <= SL_RANKS_MAX;
+}
+
+static bool word(struct sl_layout *layout, const char *token, size_t len)
+{
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (strlen(words[i].token) != len || memcmp(words[i].token, token, len) != 0)
+			continue;
+		if (words[i].field == EXPERTS)
+			layout->experts = (enum sl_experts)words[i].value;
+		else
+			layout->dtype = words[i].value;
+		return true;
+	}
+	return false;
+}
+
+int sl_layout_parse(struct sl_layout *layout, const char *name)
+{
+	char again[SL_LAYOUT_NAME_MAX];
+
+	*layout = (struct sl_layout){ .tp = 0, .pp = 1, .dtype = -1 };
+	for (const char *at = name; *at;) {
+		size_t len = strcspn(at, "-");
+		if (!number(at, len, "tp", &layout->tp) && !number(at, len, "pp", &layout->pp) && !word(layout, at, len))
+			return -ENOENT;
+		at += len + (at[len] == '-');
+	}
+	if (layout->tp == 0 || strcmp(sl_layout_format(layout, again), name) != 0)
+		return -ENOENT;
+	return 0;
+}
+
+const char *sl_layout_format(const struct sl_layout *layout, char *name)
+{
+	int len = snprintf(name, SL_LAYOUT_NAME_MAX, "tp%u", layout->tp);
+
+	if (layout->pp > 1)
+		len += snprintf(name + len, (size_t)(SL_LAYOUT_NAME_MAX - len), "-pp%u", layout->pp);
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		int value = words[i].field == EXPERTS ? (int)layout->experts : layout->dtype;
+		if (value == words[i].value)
+			len += snprintf(name + len, (size_t)(SL_LAYOUT_NAME_MAX - len), "-%s", words[i].token);
+	}
+	return name;
+}

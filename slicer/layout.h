@@ -1,0 +1,33 @@
+/*
+ * layout.h - a layout name: how many ranks, and in what form. Tokens joined by '-', in this order:
+ *
+ *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32]
+ */
+#ifndef SLICER_LAYOUT_H
+#define SLICER_LAYOUT_H
+
+#include "slicer/dtype.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SL_RANKS_MAX 1024u
+#define SL_LAYOUT_NAME_MAX 64
+
+enum sl_experts { SL_EXPERTS_SLICED, SL_EXPERTS_WHOLE, SL_EXPERTS_ROUND_ROBIN };
+
+struct sl_layout {
+	unsigned tp; /* ranks that share each layer, 1..SL_RANKS_MAX */
+	unsigned pp; /* stages that share the layers; 1: none */
+	enum sl_experts experts;
+	int dtype; /* enum sl_dtype that --dtype asks for, or -1: the engine's own choice */
+};
+
+/* Parse a whole name. 0, or -ENOENT when it is no layout name at all (unknown token, wrong order, leading zero, a
+ * number out of range): there is nothing more to say about it, so no sl_error. A name has one spelling only:
+ * "tp2-pp1" is no name. */
+int sl_layout_parse(struct sl_layout *layout, const char *name) __attribute__((warn_unused_result));
+
+/* The name of a layout, into `name` of SL_LAYOUT_NAME_MAX bytes; returns it. The inverse of sl_layout_parse(). */
+const char *sl_layout_format(const struct sl_layout *layout, char *name);
+
+#endif

@@ -1,0 +1,205 @@
+/*
+ * piece.c - reading pieces. A piece's runs are one stream of source bytes; COPY gives the stream, CONVERT its elements
+ * converted, TRANSPOSE the matrix of its runs turned. Scratch is on the stack: the read path takes no memory.
+ */
+#include "slicer/piece.h"
+
+#include "slicer/convert.h"
+#include "slicer/model.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	SPAN = 128 << 10,  /* source bytes that are read at once to pick short runs from */
+	GAP_MAX = 8 << 10, /* between runs; above it every run is read by itself */
+	CHUNK = 32 << 10,  /* source bytes converted at once */
+	TILE = 1024,       /* elements of a source row that are turned at once */
+};
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Short runs that lie close together: read what spans them, pick them out. Starts at a run. */
+static int read_span(const struct sl_shard *shard, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
+		     struct sl_error *err)
+{
+	unsigned char span[SPAN];
+	uint64_t per_span = 1 + (SPAN - p->run) / p->stride;
+
+	while (n > 0) {
+		uint64_t now = min(n, per_span);
+		int ret = sl_shard_read(shard, span, p->src + first * p->stride, (now - 1) * p->stride + p->run, err);
+		if (ret)
+			return ret;
+		for (uint64_t i = 0; i < now; i++)
+			memcpy(dst + i * p->run, span + i * p->stride, p->run);
+		dst += now * p->run;
+		first += now;
+		n -= now;
+	}
+	return 0;
+}
+
+static bool is_close(const struct sl_piece *p)
+{
+	return p->run <= SPAN / 2 && p->stride - p->run <= GAP_MAX && p->stride <= SPAN / 2;
+}
+
+/* Bytes [skip, skip + len) of the stream of runs. */
+static int read_runs(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
+		     struct sl_error *err)
+{
+	const struct sl_shard *shard = &model->shards.shards[p->shard];
+
+	if (p->count == 1 || p->run == p->stride)
+		return sl_shard_read(shard, dst, p->src + skip, len, err);
+	while (len > 0) {
+		uint64_t first = skip / p->run, inside = skip % p->run, whole = inside ? 0 : len / p->run, now;
+		int ret;
+		if (whole > 1 && is_close(p)) {
+			now = whole * p->run;
+			ret = read_span(shard, p, first, whole, dst, err);
+		} else {
+			now = min(len, p->run - inside);
+			ret = sl_shard_read(shard, dst, p->src + first * p->stride + inside, now, err);
+		}
+		if (ret)
+			return ret;
+		skip += now;
+		dst += now;
+		len -= now;
+	}
+	return 0;
+}
+
+static int read_zero(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
+		     struct sl_error *err)
+{
+	(void)model, (void)p, (void)skip, (void)err;
+	memset(dst, 0, len);
+	return 0;
+}
+
+static int read_data(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
+		     struct sl_error *err)
+{
+	(void)model, (void)err;
+	memcpy(dst, p->data + skip, len);
+	return 0;
+}
+
+/* Elements [first, first + n) of the stream, converted. */
+static int convert_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n,
+			    unsigned char *dst, struct sl_error *err)
+{
+	unsigned char chunk[CHUNK];
+	uint64_t in = sl_dtypes[p->from].bits / 8, out = sl_dtypes[p->to].bits / 8;
+
+	while (n > 0) {
+		uint64_t now = min(n, CHUNK / in);
+		int ret = read_runs(model, p, first * in, now * in, chunk, err);
+		if (ret)
+			return ret;
+		sl_convert(dst, p->to, chunk, p->from, now);
+		dst += now * out;
+		first += now;
+		n -= now;
+	}
+	return 0;
+}
+
+/* Columns [col, col + n_cols) of rows [row, row + n_rows), written column by column; `dst` is where the first of them goes
+ * and a column takes p->count elements. */
+static int turn(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t n_rows, uint64_t col,
+		uint64_t n_cols, unsigned char *dst, struct sl_error *err)
+{
+	unsigned char tile[TILE * 8], converted[TILE * 8];
+	uint64_t in = sl_dtypes[p->from].bits / 8, out = sl_dtypes[p->to].bits / 8;
+
+	for (uint64_t r = row; r < row + n_rows; r++) {
+		int ret = sl_shard_read(&model->shards.shards[p->shard], tile, p->src + r * p->stride + col * in, n_cols * in, err);
+		if (ret)
+			return ret;
+		sl_convert(converted, p->to, tile, p->from, n_cols);
+		for (uint64_t c = 0; c < n_cols; c++)
+			memcpy(dst + (c * p->count + r - row) * out, converted + c * out, out);
+	}
+	return 0;
+}
+
+/* Elements [first, first + n) of the turned matrix: a part of a column, whole columns in tiles, a part of a column. */
+static int transpose_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n,
+			      unsigned char *dst, struct sl_error *err)
+{
+	uint64_t out = sl_dtypes[p->to].bits / 8;
+
+	while (n > 0) {
+		uint64_t col = first / p->count, row = first % p->count, n_cols = 1, n_rows = min(n, p->count - row);
+		if (row == 0 && n >= p->count)
+			n_cols = min(n / p->count, TILE);
+		int ret = turn(model, p, row, n_rows, col, n_cols, dst, err);
+		if (ret)
+			return ret;
+		dst += n_cols * n_rows * out;
+		first += n_cols * n_rows;
+		n -= n_cols * n_rows;
+	}
+	return 0;
+}
+
+typedef int bytes_fn(const struct sl_model *, const struct sl_piece *, uint64_t skip, uint64_t len, unsigned char *dst,
+		     struct sl_error *);
+
+/* To add an op: an id in piece.h and a row; `elements` for ops that make whole elements of dtype `to`, else `bytes`. */
+static const struct {
+	const char *name;
+	bytes_fn *bytes, *elements;
+} ops[SL_N_OPS] = {
+	[SL_OP_COPY] = { "copy", read_runs, NULL },
+	[SL_OP_ZERO] = { "zero", read_zero, NULL },
+	[SL_OP_DATA] = { "data", read_data, NULL },
+	[SL_OP_CONVERT] = { "convert", NULL, convert_elements },
+	[SL_OP_TRANSPOSE] = { "transpose", NULL, transpose_elements },
+};
+
+const char *sl_op_name(enum sl_op op)
+{
+	return ops[op].name;
+}
+
+/* Bytes of an op that makes elements: the range may begin and end inside one. */
+static int read_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len,
+			 unsigned char *dst, struct sl_error *err)
+{
+	uint64_t size = sl_dtypes[p->to].bits / 8;
+	unsigned char one[8];
+
+	while (len > 0) {
+		uint64_t element = skip / size, inside = skip % size, whole = inside ? 0 : len / size, now = whole * size;
+		int ret = ops[p->op].elements(model, p, element, whole ? whole : 1, whole ? dst : one, err);
+		if (ret)
+			return ret;
+		if (!whole) {
+			now = min(len, size - inside);
+			memcpy(dst, one + inside, now);
+		}
+		skip += now;
+		dst += now;
+		len -= now;
+	}
+	return 0;
+}
+
+int sl_piece_read(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, size_t len, void *dst,
+		  struct sl_error *err)
+{
+	if (skip > piece->len || len > piece->len - skip)
+		return sl_fail(err, EIO, "bytes %llu + %zu are outside a piece of %llu", (unsigned long long)skip, len,
+			       (unsigned long long)piece->len);
+	if (ops[piece->op].elements)
+		return read_elements(model, piece, skip, len, dst, err);
+	return ops[piece->op].bytes(model, piece, skip, len, dst, err);
+}

@@ -1,0 +1,53 @@
+/*
+ * piece.h - where the bytes of an output come from.
+ *
+ * A lossless slice of a row-major tensor along any axis is one strided run of source bytes: `count` runs of `run` bytes,
+ * `stride` apart. A row slice has count 1, a column slice one run a row. Fused, replicated, stacked and permuted tensors
+ * are several pieces, one after another. So an output file is a sorted array of pieces over its bytes,
+ *
+ *      file   |header|  q rows  | k rows | v rows |   o columns   | zeros |
+ *      pieces [ data ][  copy   ][ copy  ][ copy  ][ copy, strided ][ zero ]
+ *
+ * and reading never knows what a tensor means. What is done with the runs is the piece's op, a row of sl_ops.
+ */
+#ifndef SLICER_PIECE_H
+#define SLICER_PIECE_H
+
+#include "slicer/dtype.h"
+#include "slicer/error.h"
+#include <stdint.h>
+
+struct sl_model;
+
+enum sl_op {
+	SL_OP_COPY,      /* the runs, one after another */
+	SL_OP_ZERO,      /* zero bytes; no source */
+	SL_OP_DATA,      /* bytes in memory: headers, constants, configuration */
+	SL_OP_CONVERT,   /* the runs, each element converted from one dtype to another (convert.h) */
+	SL_OP_TRANSPOSE, /* the runs as a matrix of count rows, written column by column, converted on the way */
+	SL_N_OPS
+};
+
+struct sl_piece {
+	uint64_t off; /* first byte of the output */
+	uint64_t len; /* bytes of the output: never 0 */
+	union {
+		uint64_t src;              /* first source byte in the shard */
+		const unsigned char *data; /* SL_OP_DATA: len bytes */
+	};
+	uint64_t run;    /* source bytes of one run: a whole number of elements */
+	uint64_t stride; /* source bytes from the start of one run to that of the next */
+	uint32_t count;  /* runs */
+	uint32_t shard;
+	uint8_t op;       /* enum sl_op */
+	uint8_t from, to; /* enum sl_dtype of CONVERT and TRANSPOSE; equal when nothing is converted */
+};
+
+/* Read output bytes [skip, skip + len) of one piece into `dst`. Thread-safe; needs no memory from outside. */
+int sl_piece_read(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, size_t len, void *dst,
+		  struct sl_error *err) SL_MUST_CHECK;
+
+/* The name of an op, for `rankfs plan`. */
+const char *sl_op_name(enum sl_op op);
+
+#endif

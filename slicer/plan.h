@@ -1,0 +1,71 @@
+/*
+ * plan.h - a view while it is being planned: tensors and pieces in growing arrays, then laid into files.
+ *
+ *      view.c    walks the architecture and says which tensors the rank has
+ *      emit.c    makes their pieces
+ *      parts.c   lays them into weight files with headers
+ *      served.c  makes the files beside them
+ */
+#ifndef SLICER_PLAN_H
+#define SLICER_PLAN_H
+
+#include "slicer/arch.h"
+#include "slicer/bind.h"
+#include "slicer/split.h"
+#include "slicer/view.h"
+
+struct sl_plan {
+	struct sl_view *view;
+	const struct sl_model *model;
+	const struct sl_engine *engine;
+	unsigned tp, rank;
+	uint32_t section; /* of what is added now */
+	uint64_t part_bytes;
+	/* malloc'ed, growing; pieces of a tensor are consecutive, their .off counts from the tensor's start */
+	struct sl_output *tensors;
+	uint32_t n_tensors, room_tensors;
+	struct sl_piece *pieces;
+	uint32_t n_pieces, room_pieces;
+	uint32_t *first_piece; /* per tensor; grows with it */
+	struct sl_error *err;
+};
+
+/* ---- emit.c ---- */
+
+/* Begin a tensor of dtype `dtype`; pieces that are added then belong to it. Its name is copied. */
+int sl_plan_tensor(struct sl_plan *plan, const char *name, enum sl_dtype dtype) SL_MUST_CHECK;
+
+/* End it: its shape, of which the product must be what its pieces hold. */
+int sl_plan_shape(struct sl_plan *plan, const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
+
+/* Logical rows and columns of a stored tensor, in the engine's order, converted to the begun tensor's dtype. */
+int sl_plan_slice(struct sl_plan *plan, enum sl_part part, const struct sl_weight *row, const struct sl_tensor *tensor,
+		  struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
+
+/* All of a stored tensor, in the order in which it is stored. */
+int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
+
+int sl_plan_zeros(struct sl_plan *plan, uint64_t len) SL_MUST_CHECK;
+
+/* Bytes that live as long as the view. */
+int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len) SL_MUST_CHECK;
+
+/* The dtype that the engine holds a stored tensor in. */
+enum sl_dtype sl_plan_dtype(const struct sl_plan *plan, const struct sl_tensor *tensor);
+
+/* ---- parts.c ---- */
+
+/* Lay the tensors into weight files; fills view->tensors, files (with room for `extra` more) and n_weights. */
+int sl_plan_parts(struct sl_plan *plan, unsigned extra) SL_MUST_CHECK;
+
+/* A file of bytes in memory, with a piece of its own. */
+int sl_plan_text_file(struct sl_plan *plan, struct sl_file *file, const char *name, const char *text, size_t len) SL_MUST_CHECK;
+
+/* ---- served.c ---- */
+
+#define SL_SERVED_MAX 2u /* files that it adds at most */
+
+/* Add config.json where it differs from the source's, and an index where the engine wants one. */
+int sl_plan_served(struct sl_plan *plan) SL_MUST_CHECK;
+
+#endif

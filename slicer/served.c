@@ -1,0 +1,159 @@
+/*
+ * served.c - what an engine reads beside the weights: config.json with the few values that must differ, an index, and which
+ * files of the source pass through.
+ */
+#include "slicer/plan.h"
+#include "slicer/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { EDITS_MAX = 12, VALUE_MAX = 32 };
+
+struct edits {
+	struct sl_config_edit list[EDITS_MAX];
+	char values[EDITS_MAX][VALUE_MAX];
+	size_t n;
+};
+
+static void edit(struct edits *edits, bool top, const char *keys, const char *value)
+{
+	snprintf(edits->values[edits->n], VALUE_MAX, "%s", value);
+	edits->list[edits->n] = (struct sl_config_edit){ top, keys, edits->values[edits->n] };
+	edits->n++;
+}
+
+static void edit_number(struct edits *edits, const char *keys, uint64_t value)
+{
+	char text[VALUE_MAX];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	edit(edits, false, keys, text);
+}
+
+/* The engine follows config.json: tied and a stored head cannot both be true for it (vLLM 0.32, sharded_state: KeyError). */
+static void edit_tie(const struct sl_plan *plan, struct edits *edits)
+{
+	const struct sl_model *model = plan->model;
+
+	if (plan->engine->fused && model->tied && model->head_stored && !(model->arch->flags & SL_NO_HEAD))
+		edit(edits, false, "tie_word_embeddings", "false");
+}
+
+/* Without a dtype in config.json vLLM asks the headers, and the F32 scale buffers would answer; one that the layout asks for
+ * must be said too. */
+static void edit_dtype(const struct sl_plan *plan, struct edits *edits)
+{
+	int asked = plan->view->layout.dtype;
+	char text[VALUE_MAX];
+
+	if (asked < 0 && (plan->engine->native_dtype || sl_config_dtype(&plan->model->config, NULL) >= 0))
+		return;
+	snprintf(text, sizeof(text), "\"%s\"", sl_dtypes[asked < 0 ? (int)plan->model->dtype : asked].torch);
+	edit(edits, true, "dtype|torch_dtype", text);
+}
+
+/* head_dim where it does not follow from hidden / heads any more, or never did and is only seen in the shapes. */
+static void edit_head_dim(const struct sl_plan *plan, struct edits *edits)
+{
+	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
+	bool follows = d->head_dim * d->heads == d->hidden && (plan->tp == 1 || !plan->engine->rank_dirs);
+
+	if (!follows && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") && !plan->model->arch->defaults[SL_TEXT])
+		edit_number(edits, "head_dim", d->head_dim);
+}
+
+/* A rank's directory is a model of its own: its sizes are the slice's. */
+static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
+{
+	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
+	uint64_t tp = plan->tp;
+
+	if (!plan->engine->rank_dirs || tp == 1)
+		return;
+	edit_number(edits, "num_attention_heads", d->heads / tp);
+	edit_number(edits, "num_key_value_heads", d->kv_heads >= tp ? d->kv_heads / tp : 1);
+	if (d->inter)
+		edit_number(edits, "intermediate_size", d->inter / tp);
+	if (d->vocab && d->vocab % tp == 0)
+		edit_number(edits, "vocab_size", d->vocab / tp);
+	if (plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
+		edit_number(edits, "head_dim", d->head_dim);
+}
+
+static int add_config(struct sl_plan *plan)
+{
+	struct sl_view *view = plan->view;
+	struct edits edits = { .n = 0 };
+	size_t len;
+
+	edit_tie(plan, &edits);
+	edit_dtype(plan, &edits);
+	edit_head_dim(plan, &edits);
+	edit_sizes(plan, &edits);
+	if (edits.n == 0)
+		return 0;
+	char *text = sl_config_edited(&plan->model->config, edits.list, edits.n, &view->arena, &len);
+	if (!text)
+		return sl_fail(plan->err, ENOMEM, "out of memory");
+	return sl_plan_text_file(plan, &view->files[view->n_files++], "config.json", text, len);
+}
+
+/* model.safetensors.index.json of a rank's directory. */
+static int add_index(struct sl_plan *plan)
+{
+	struct sl_view *view = plan->view;
+	struct sl_text text = SL_TEXT_INIT;
+	int ret;
+
+	sl_text_printf(&text, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
+		       (unsigned long long)view->bytes);
+	for (uint32_t i = 0; i < view->n_tensors; i++) {
+		sl_text_printf(&text, "%s\n    ", i ? "," : "");
+		sl_text_json_string(&text, view->tensors[i].name);
+		sl_text_printf(&text, ": \"%s\"", view->files[view->tensors[i].file].name);
+	}
+	sl_text_printf(&text, "\n  }\n}\n");
+	char *copy = text.failed ? NULL : sl_arena_strndup(&view->arena, text.bytes, text.len);
+	if (copy)
+		ret = sl_plan_text_file(plan, &view->files[view->n_files++], "model.safetensors.index.json", copy, text.len);
+	else
+		ret = sl_fail(plan->err, ENOMEM, "out of memory");
+	sl_text_release(&text);
+	return ret;
+}
+
+int sl_plan_served(struct sl_plan *plan)
+{
+	int ret = add_config(plan);
+
+	return !ret && plan->engine->rank_dirs ? add_index(plan) : ret;
+}
+
+/* ---- what passes through ---- */
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+	size_t n = strlen(name), s = strlen(suffix);
+
+	return n >= s && strcasecmp(name + n - s, suffix) == 0;
+}
+
+bool sl_view_passes(const char *name)
+{
+	/* Weights in any container, their indexes, and conversions of them for other runtimes. */
+	static const char *const suffixes[] = { ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx",
+						".onnx_data", ".ot", ".ckpt", ".npz", ".mlmodel", ".tflite",
+						".safetensors.index.json", ".bin.index.json" };
+	const char *base = strrchr(name, '/');
+
+	base = base ? base + 1 : name;
+	if (base[0] == '.' || sl_name_is_debris(base))
+		return false;
+	for (size_t i = 0; i < SL_COUNT(suffixes); i++) {
+		if (has_suffix(base, suffixes[i]))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,45 @@
+/*
+ * split.h - how a dimension divides over ranks and layers over stages, and which layouts a model can have.
+ */
+#ifndef SLICER_SPLIT_H
+#define SLICER_SPLIT_H
+
+#include "slicer/arch.h"
+#include "slicer/engine.h"
+#include "slicer/error.h"
+#include "slicer/layout.h"
+#include "slicer/model.h"
+
+/* Rows or columns [first, first + n) of a tensor, and `zero` rows of padding behind them. */
+struct sl_range {
+	uint64_t first, n, zero;
+};
+
+/* A run of logical rows inside a stored tensor that divides by itself: q, k and v of a fused matrix are three. */
+struct sl_segment {
+	uint64_t first, n;
+	enum sl_dim dim;
+};
+
+/* The segments of an axis of `size`: one, but for SL_QKV and SL_GATE_UP. Returns how many, at most 3. */
+unsigned sl_segments(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t size,
+		     struct sl_segment segments[3]);
+
+/* The share of `rank` of `tp` in a segment, relative to the segment's start: whole query heads; whole kv heads, replicated
+ * in blocks when there are more ranks than heads (vLLM, linear.py: rank r takes head r / (tp / kv)); evenly otherwise. */
+int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp, unsigned rank,
+	     struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
+
+/* The share of embedding rows: padded with zero rows to a multiple of the engine's unit, then divided (vLLM,
+ * vocab_parallel_embedding.py). Without a unit: divided when it divides and is the vocabulary, else whole. */
+int sl_split_embedding(const struct sl_engine *engine, enum sl_dim dim, uint64_t rows, unsigned tp, unsigned rank,
+		       struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
+
+/* Layers [first, first + n) of a stage: what does not divide goes to the second-to-last stages backwards (vLLM,
+ * distributed/utils.py, get_pp_indices). */
+struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage);
+
+/* Ranks that share the weights of a part: 1 where an engine's configuration could not say that they are cut. */
+unsigned sl_part_tp(const struct sl_engine *engine, enum sl_part part, unsigned tp);
+
+#endif

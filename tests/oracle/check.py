@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""check.py [CASE…] - what rankfs serves to vLLM, against what vLLM itself holds (vllm.tsv, made by make_digests.py).
+
+For every case: make its checkpoint (tests/zoo/gen.py, kept in build/zoo), then for every layout and rank compare names,
+dtypes, shapes and bytes of all tensors, read four ways: `rankfs export`, `rankfs cat`, read(2) on a mount, mmap on a
+mount. The safetensors files are parsed here, by the rules of the format and nothing else. A layout that the engine
+refuses must be refused. A case whose family rankfs says is not supported yet is skipped.
+
+Of pipeline stages the table judges the layers alone (make_digests.py says why); what lies outside them is compared with
+the layout without stages: together the stages hold the same tensors.
+
+Python 3, standard library only. RANKFS is the binary; REQUIRE_SHARED=1 makes it an error that the dumps behind the
+table are not in ../shared, which otherwise only makes a failure's report shorter.
+"""
+import collections
+import errno
+import hashlib
+import json
+import mmap
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from make_digests import describe, digest, judged
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+GEN = ROOT / "tests/zoo/gen.py"
+DUMPS = ROOT.parent / "shared/oracle/vllm"
+RANKFS = os.environ.get("RANKFS", str(ROOT / "build/release/rankfs"))
+REFUSED = 32
+
+# To add a case that needs options: a row, with what each command gets before SOURCE.
+OPTIONS = {
+    "mistral-7b-v0.3+consolidated": ["-o", "format=mistral"],
+}
+
+Rank = collections.namedtuple("Rank", "name count sha256 uninit")
+
+
+class Failed(Exception):
+    """A case that is wrong: the sentence says what."""
+
+
+# ---------------------------------------------------------------- the table
+def load_table():
+    """{case: (family, arguments, {layout: [Rank]})}, in the table's order."""
+    cases = {}
+    for line in (HERE / "vllm.tsv").read_text().splitlines():
+        case, family, arguments, layout, rank, count, sha256, uninit = line.split("\t")
+        layouts = cases.setdefault(case, (family, arguments, {}))[2]
+        layouts.setdefault(layout, []).append(Rank(rank, int(count), sha256, set(filter(None, uninit.split(",")))))
+    return cases
+
+
+def checkpoint(family, arguments):
+    """The generated directory of a case, made once: its name has the digest of all that it depends on."""
+    key = hashlib.sha256(GEN.read_bytes() + f"{family} {arguments}".encode()).hexdigest()[:12]
+    path = ROOT / "build/zoo" / f"{family}-{key}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = tempfile.mkdtemp(prefix=".unfinished-", dir=path.parent)
+        os.chmod(unfinished, 0o755)
+        subprocess.run([sys.executable, GEN, family, unfinished, *shlex.split(arguments), "--fill"], check=True,
+                       stdout=subprocess.DEVNULL)
+        os.rename(unfinished, path)
+    return path
+
+
+# ---------------------------------------------------------------- safetensors, as plain as can be
+def parse(data, where):
+    """{name: {dtype, shape, sha256}} of a safetensors file's bytes."""
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(bytes(data[8:8 + n]), object_pairs_hook=unique)
+    header.pop("__metadata__", None)
+    end, tensors = 8 + n, {}
+    for name, t in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        first, last = (8 + n + off for off in t["data_offsets"])
+        if first != end:
+            raise Failed(f"{where}: {name}: begins at byte {first}, the tensor before it ends at {end}")
+        sha256 = hashlib.sha256(data[first:last]).hexdigest()
+        tensors[name] = {"dtype": t["dtype"], "shape": t["shape"], "sha256": sha256}
+        end = last
+    if end != len(data):
+        raise Failed(f"{where}: {len(data)} bytes, the tensors end at {end}")
+    return tensors
+
+
+def unique(pairs):
+    if len({k for k, _ in pairs}) != len(pairs):
+        raise Failed("a header has a key twice")
+    return dict(pairs)
+
+
+def part_key(name):
+    """((stage, rank), part) of a file name of sharded_state, or None for another file."""
+    m = re.fullmatch(r"model-(?:rank-(\d+)|pp-(\d+)-tp-(\d+))-part-(\d+)\.safetensors", name)
+    return m and ((int(m[2] or 0), int(m[1] or m[3])), int(m[4]))
+
+
+def rank_key(rank):
+    """(stage, rank) of the table's "rank-1" or "pp-0-rank-1"."""
+    m = re.fullmatch(r"(?:pp-(\d+)-)?rank-(\d+)", rank)
+    return int(m[1] or 0), int(m[2])
+
+
+def ranks_of(directory, read):
+    """{(stage, rank): {name: tensor}} of all weight files in a layout's directory; `read` gives a file's tensors."""
+    ranks = collections.defaultdict(dict)
+    parts = collections.defaultdict(list)
+    for name in sorted(os.listdir(directory)):
+        if key := part_key(name):
+            tensors = read(directory / name)
+            if twice := tensors.keys() & ranks[key[0]].keys():
+                raise Failed(f"{name}: {min(twice)} is in an earlier part too")
+            ranks[key[0]].update(tensors)
+            parts[key[0]].append(key[1])
+    for key, numbers in parts.items():
+        if sorted(numbers) != list(range(len(numbers))):
+            raise Failed(f"{directory.name}: stage {key[0]} rank {key[1]}: parts {sorted(numbers)} are not 0, 1, 2, …")
+    return ranks
+
+
+# ---------------------------------------------------------------- the ways to read a file
+def read_whole(path):
+    return parse(path.read_bytes(), path.name)
+
+
+def read_mapped(path):
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as data:
+        return parse(data, path.name)
+
+
+def rankfs(*arguments):
+    return subprocess.run([RANKFS, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+
+
+def said(done):
+    return (done.stderr + done.stdout).decode(errors="replace").strip()
+
+
+class Case:
+    """One checkpoint, its scratch directory, and a mount of it where the machine can mount."""
+
+    def __init__(self, name, family, arguments, scratch, can_mount):
+        self.name = name
+        self.source = checkpoint(family, arguments)
+        self.options = OPTIONS.get(name, [])
+        self.scratch = scratch
+        self.mountpoint = scratch / "mnt" if can_mount else None
+        self.plain = {}  # layout without stages: {(0, rank): tensors}, as exported
+
+    def command(self, verb, *arguments):
+        return rankfs(verb, *self.options, self.source, *arguments)
+
+    def supported(self):
+        done = self.command("check")
+        if done.returncode == REFUSED and "not supported yet" in said(done):
+            return False
+        if done.returncode:
+            raise Failed(f"rankfs check: exit {done.returncode}: {said(done)}")
+        return True
+
+    def __enter__(self):
+        if self.mountpoint:
+            self.mountpoint.mkdir()
+            done = rankfs(self.source, self.mountpoint, *self.options)
+            if done.returncode:
+                self.mountpoint.rmdir()
+                raise Failed(f"mount: exit {done.returncode}: {said(done)}")
+        return self
+
+    def __exit__(self, *_):
+        if self.mountpoint:
+            subprocess.run(["fusermount3", "-u", self.mountpoint], check=True)
+            self.mountpoint.rmdir()
+
+    def refuses(self, layout):
+        done = self.command("plan", f"vllm/{layout}")
+        if done.returncode != REFUSED:
+            raise Failed(f"{layout}: rankfs plan: exit {done.returncode}, not {REFUSED}; the engine refuses it")
+        if self.mountpoint:
+            try:
+                os.stat(self.mountpoint / "vllm" / layout)
+            except OSError as e:
+                if e.errno != errno.EINVAL:
+                    raise Failed(f"{layout}: {e.strerror} on the mount, instead of EINVAL") from e
+            else:
+                raise Failed(f"{layout}: refused by plan, there on the mount")
+
+    def views(self, layout):
+        """(way, ranks) for each way to read a layout."""
+        exported = self.scratch / "export"
+        done = self.command("export", f"vllm/{layout}", exported)
+        if done.returncode:
+            raise Failed(f"{layout}: rankfs export: exit {done.returncode}: {said(done)}")
+        yield "export", ranks_of(exported, read_whole)
+        self.check_cat(layout, exported)
+        shutil.rmtree(exported)
+        if self.mountpoint:
+            directory = self.mountpoint / "vllm" / layout
+            yield "read", ranks_of(directory, read_whole)
+            yield "mmap", ranks_of(directory, read_mapped)
+
+    def check_cat(self, layout, exported):
+        """Every file but for the middle parts: of each rank's, the first and one of the others."""
+        chosen = {}
+        for name in sorted(os.listdir(exported)):
+            key = part_key(name)
+            chosen.setdefault((key[0], key[1] == 0) if key else name, name)
+        for name in chosen.values():
+            path = exported / name
+            if path.is_file() and self.command("cat", f"vllm/{layout}/{name}").stdout != path.read_bytes():
+                raise Failed(f"{layout}: cat and export differ in {name}")
+
+
+# ---------------------------------------------------------------- comparing
+def check_layout(case, layout, table):
+    for way, ranks in case.views(layout):
+        expected = {rank_key(r.name): r for r in table}
+        if ranks.keys() != expected.keys():
+            raise Failed(f"{layout} by {way}: ranks {sorted(ranks)}, expected {sorted(expected)}")
+        for key, rank in expected.items():
+            ours = {n: dict(t, uninit=n in rank.uninit) for n, t in judged(ranks[key], layout).items()}
+            if len(ours) != rank.count or digest(ours) != rank.sha256:
+                raise Failed(f"{layout} {rank.name} by {way}: {difference(case.name, layout, rank, ours)}")
+        if way == "export":
+            check_stages(case, layout, ranks)
+
+
+def check_stages(case, layout, ranks):
+    """All stages together hold what one stage would: the same contents, though a tied head has a name in each."""
+    plain = re.sub(r"-pp\d+", "", layout)
+    if plain == layout:
+        case.plain[layout] = ranks
+        return
+    for (_, rank), whole in case.plain.get(plain, {}).items():
+        staged = set().union(*(contents(t) for (_, r), t in ranks.items() if r == rank))
+        if staged != contents(whole):
+            raise Failed(f"{layout}: rank {rank}: the stages together do not hold what {plain} does")
+
+
+def contents(tensors):
+    return {(t["dtype"], tuple(t["shape"]), t["sha256"]) for t in tensors.values()}
+
+
+def difference(case, layout, rank, ours):
+    """The first tensor that differs, from the dump behind the table."""
+    try:
+        theirs = judged(json.loads((DUMPS / f"{case}.json").read_text())["layouts"][layout][rank.name], layout)
+    except OSError:
+        return f"{len(ours)} tensors, digest {digest(ours)[:12]}; expected {rank.count}, {rank.sha256[:12]}"
+    lines = [{n: describe(n, t).strip() for n, t in side.items()} for side in (ours, theirs)]
+    wrong = sorted(n for n in ours.keys() | theirs.keys() if lines[0].get(n) != lines[1].get(n))
+    if wrong:
+        pair = [side.get(wrong[0], f"{wrong[0]}: not there") for side in lines]
+        return f"{len(wrong)} tensors differ, the first:\n    ours    {pair[0]}\n    engine  {pair[1]}"
+    return "equal to the dump, not to the table: make_digests.py has not been run since the dump changed"
+
+
+def check_case(case, layouts):
+    """(passed, failed, skipped) layouts of a case."""
+    passed = failed = skipped = 0
+    for layout, ranks in layouts.items():
+        try:
+            if ranks[0].name == "unjudged":
+                skipped += 1
+                continue
+            if ranks[0].name == "error":
+                case.refuses(layout)
+            else:
+                check_layout(case, layout, ranks)
+            passed += 1
+        except (Failed, OSError, ValueError) as e:
+            failed += 1
+            print(f"FAIL {case.name} {e}", flush=True)
+            shutil.rmtree(case.scratch / "export", ignore_errors=True)
+    return passed, failed, skipped
+
+
+def main():
+    if not DUMPS.exists() and os.environ.get("REQUIRE_SHARED") == "1":
+        sys.exit(f"{DUMPS} is not there")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unmounts on the way out
+    table = load_table()
+    chosen = sys.argv[1:] or list(table)
+    can_mount = os.access("/dev/fuse", os.R_OK | os.W_OK) and shutil.which("fusermount3") is not None
+    if not can_mount:
+        print("no /dev/fuse or no fusermount3: read and mmap on a mount are not compared")
+    total = collections.Counter()
+    unsupported = []
+    for name in chosen:
+        family, arguments, layouts = table[name]
+        with tempfile.TemporaryDirectory(prefix="rankfs-oracle-") as scratch:
+            case = Case(name, family, arguments, pathlib.Path(scratch), can_mount)
+            try:
+                if not case.supported():
+                    unsupported.append(name)
+                    continue
+                with case:
+                    counts = check_case(case, layouts)
+            except Failed as e:
+                print(f"FAIL {name}: {e}", flush=True)
+                counts = (0, len(layouts), 0)
+            total.update(dict(zip(("passed", "failed", "skipped"), counts)))
+            print(f"{name}: {counts[0]} layouts equal, {counts[1]} differ, {counts[2]} unjudged", flush=True)
+    if unsupported:
+        print(f"{len(unsupported)} of {len(chosen)} cases are of families not supported yet: {' '.join(unsupported)}")
+        total["skipped"] += sum(len(table[n][2]) for n in unsupported)
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return 1 if total["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""make_digests.py [ORACLE] - write vllm.tsv from dumps of what vLLM itself holds (default ../shared/oracle/vllm).
+
+ORACLE has cases.tsv (case, family, gen.py arguments, layouts) and CASE.json, the L-state of every rank: each tensor's
+dtype, shape and sha256 after vLLM's own loader and before post-processing. One line of vllm.tsv is one rank:
+
+    case  family  arguments  layout  rank  count  sha256  uninitialised names
+
+sha256 is over the lines "name dtype [d0,d1] sha256\\n", sorted. A tensor that the engine leaves uninitialised in part
+has '-' for its sha256. A layout that the engine refuses has rank "error" and its words in place of the digest; one that
+it could not judge (it crashed for a reason of its own) has rank "unjudged".
+
+Pipeline stages: the harness that made the dumps plays the stages without setting the group's global rank, so to vLLM
+every stage looks like the first and none like the last: its stage 1 of a Llama holds embed_tokens and lacks norm and
+lm_head. What is in the layers is right for each stage. Digests of pp layouts are over the tensors of layers only.
+"""
+import hashlib
+import json
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+IN_LAYER = re.compile(r"(^|\.)(layers|h|layer)\.\d+\.")
+
+
+def describe(name, tensor):
+    """A tensor's line. `tensor` has dtype, shape, sha256 and, when part of it is uninitialised, uninit."""
+    shape = ",".join(str(n) for n in tensor["shape"])
+    return f"{name} {tensor['dtype']} [{shape}] {'-' if tensor.get('uninit') else tensor['sha256']}\n"
+
+
+def judged(tensors, layout):
+    """Those of a rank's tensors that a digest is over."""
+    return {n: t for n, t in tensors.items() if "-pp" not in layout or IN_LAYER.search(n)}
+
+
+def digest(tensors):
+    return hashlib.sha256("".join(sorted(describe(n, t) for n, t in tensors.items())).encode()).hexdigest()
+
+
+def lines(case, family, arguments, layouts):
+    for layout, ranks in layouts.items():
+        for verdict in ("error", "unjudged"):
+            if verdict in ranks:
+                why = " ".join(str(ranks[verdict]).split())[:160]
+                yield case, family, arguments, layout, verdict, "0", why, ""
+                break
+        else:
+            for rank, tensors in ranks.items():
+                tensors = judged(tensors, layout)
+                uninit = ",".join(n for n, t in tensors.items() if t.get("uninit"))
+                yield case, family, arguments, layout, rank, str(len(tensors)), digest(tensors), uninit
+
+
+def main():
+    oracle = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[2] / "shared/oracle/vllm"
+    table = (oracle / "cases.tsv").read_text().splitlines()
+    with open(HERE / "vllm.tsv", "w") as out:
+        for row in table:
+            if row.startswith("#"):
+                continue
+            case, family, arguments, _ = row.split("\t")
+            record = json.loads((oracle / f"{case}.json").read_text())
+            for line in lines(case, family, arguments, record["layouts"]):
+                out.write("\t".join(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
