@@ -207,8 +207,14 @@ static void check_huge_pages(struct finding *finding)
 	char line[200];
 
 	read_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "", line, sizeof(line));
-	say(finding, *line ? YES : NO, "tmpfs: %s", *line ? line : "no transparent huge pages");
-	advise(finding, "a kernel with CONFIG_TRANSPARENT_HUGEPAGE maps weights in memory faster");
+	if (!*line)
+		say(finding, NO, "not for tmpfs: the kernel has none");
+	else if (strstr(line, "[deny]"))
+		say(finding, NO, "denied for tmpfs");
+	else
+		say(finding, YES, "tmpfs may have them");
+	advise(finding, "weights in memory are mapped faster with them: a kernel with CONFIG_TRANSPARENT_HUGEPAGE; "
+			"/sys/kernel/mm/transparent_hugepage/shmem_enabled must not be 'deny'");
 }
 
 static void check_memory(struct finding *finding)
@@ -221,20 +227,21 @@ static void check_memory(struct finding *finding)
 	say(finding, INFO, "%s available", print_size(kib * 1024).text);
 }
 
-/* The limit of this process's own group, in the unified hierarchy or as a container sees it at the root. */
+/* The limit of this process's own group: of the unified hierarchy, or of the old one as a container sees it. */
 static void check_memory_limit(struct finding *finding)
 {
 	char group[PATH_MAX], path[PATH_MAX + 64], limit[64];
+	uint64_t bytes;
 
 	read_line("/proc/self/cgroup", "0::", group, sizeof(group));
 	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
 	if (!*read_line(path, "", limit, sizeof(limit)))
 		read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", limit, sizeof(limit));
-	if (!strtoull(limit, NULL, 10))
+	bytes = strtoull(limit, NULL, 10); /* 0 of "max" */
+	if (!bytes || bytes > UINT64_C(1) << 60)
 		say(finding, INFO, "none");
 	else
-		say(finding, INFO, "%s; the page cache of what is read counts",
-		    print_size(strtoull(limit, NULL, 10)).text);
+		say(finding, INFO, "%s; the page cache of what is read counts", print_size(bytes).text);
 }
 
 static void check_open_files(struct finding *finding)

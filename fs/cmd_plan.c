@@ -125,22 +125,41 @@ static int plan_tensor(struct plan *plan, const struct sl_output *tensor, struct
 	return 0;
 }
 
+/* The first tensor of a file, in by_file. */
+static uint32_t first_of_file(const struct plan *plan, uint32_t file)
+{
+	uint32_t low = 0, high = plan->view->n_tensors;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (plan->by_file[mid]->file < file)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 /* Of a weight file all tensors, in the order of their bytes. */
 static int plan_tensors(struct plan *plan, const struct node *node, struct sl_error *err)
 {
 	const struct sl_view *view = node->view;
-	uint32_t file, i = 0;
+	uint32_t file;
 	int rc;
 
 	if (node->tensor)
 		return plan_tensor(plan, node->tensor, err);
 	rc = sort_view(plan, view, err);
+	if (rc)
+		return rc;
 	file = (uint32_t)(node->file - view->files);
-	while (i < view->n_tensors && plan->by_file[i]->file < file)
-		i++;
-	for (; rc == 0 && i < view->n_tensors && plan->by_file[i]->file == file; i++)
+	for (uint32_t i = first_of_file(plan, file); i < view->n_tensors && plan->by_file[i]->file == file; i++) {
 		rc = plan_tensor(plan, plan->by_file[i], err);
-	return rc;
+		if (rc)
+			return rc;
+	}
+	return 0;
 }
 
 static bool is_weights(const struct node *node)

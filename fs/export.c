@@ -20,6 +20,7 @@ void export_init(struct export *export, struct tree *tree)
 {
 	*export = (struct export){ .tree = tree, .dest = -1 };
 	pthread_mutex_init(&export->lock, NULL);
+	pthread_cond_init(&export->ended, NULL);
 }
 
 void export_release(struct export *export)
@@ -30,6 +31,7 @@ void export_release(struct export *export)
 	if (export->dest >= 0)
 		close(export->dest);
 	pthread_mutex_destroy(&export->lock);
+	pthread_cond_destroy(&export->ended);
 }
 
 static int add_file(struct export *export, struct node *node, const char *path, struct sl_error *err)
@@ -281,7 +283,10 @@ static void *work(void *context)
 		else if (!export->quiet && !atomic_load(&export->stop))
 			printf("%s %s\n", SL_ESC(file->path), print_size(file->node->size).text);
 	}
-	atomic_fetch_sub(&export->running, 1);
+	pthread_mutex_lock(&export->lock);
+	export->running--;
+	pthread_cond_signal(&export->ended);
+	pthread_mutex_unlock(&export->lock);
 	return NULL;
 }
 
@@ -294,35 +299,47 @@ static int start(struct worker *worker, struct export *export, struct sl_error *
 	worker->export = export;
 	worker->copier.progress = count_written;
 	worker->copier.context = export;
-	atomic_fetch_add(&export->running, 1);
 	rc = pthread_create(&worker->thread, NULL, work, worker);
 	if (rc == 0)
 		return 0;
-	atomic_fetch_sub(&export->running, 1);
 	copier_release(&worker->copier);
 	return sl_fail(err, rc, "cannot make a thread: %s", strerror(rc));
+}
+
+/* Until all have ended, with a tick now and then. */
+static void wait_for_workers(struct export *export, void (*tick)(const struct export *))
+{
+	struct timespec until;
+
+	pthread_mutex_lock(&export->lock);
+	clock_gettime(CLOCK_REALTIME, &until);
+	while (export->running > 0) {
+		until.tv_nsec += TICK_MS * 1000000L;
+		until.tv_sec += until.tv_nsec / 1000000000L;
+		until.tv_nsec %= 1000000000L;
+		while (export->running > 0 && pthread_cond_timedwait(&export->ended, &export->lock, &until) == 0)
+			;
+		tick(export);
+	}
+	pthread_mutex_unlock(&export->lock);
 }
 
 /* One thread is enough to go on with. */
 static int run_workers(struct export *export, struct worker *workers, unsigned jobs,
 		       void (*tick)(const struct export *), struct sl_error *err)
 {
-	/* Small exports do not wait for the first tick. */
-	struct timespec pause = { .tv_nsec = 1000000L };
+	struct sl_error error = SL_ERROR_INIT;
 	unsigned n = 0;
 
-	while (n < jobs && start(&workers[n], export, err) == 0)
+	export->running = jobs;
+	while (n < jobs && start(&workers[n], export, &error) == 0)
 		n++;
 	if (n == 0)
-		return -err->errnum;
-	*err = (struct sl_error)SL_ERROR_INIT;
-	while (atomic_load(&export->running) > 0) {
-		nanosleep(&pause, NULL);
-		if (pause.tv_nsec < TICK_MS * 1000000L)
-			pause.tv_nsec *= 2;
-		else
-			tick(export);
-	}
+		return sl_fail(err, error.errnum, "%s", error.text);
+	pthread_mutex_lock(&export->lock);
+	export->running -= jobs - n;
+	pthread_mutex_unlock(&export->lock);
+	wait_for_workers(export, tick);
 	while (n-- > 0) {
 		pthread_join(workers[n].thread, NULL);
 		copier_release(&workers[n].copier);

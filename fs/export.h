@@ -30,10 +30,11 @@ struct export {
 	uint64_t total;  /* bytes to write */
 	_Atomic size_t next;
 	_Atomic uint64_t written;
-	_Atomic unsigned running;
 	_Atomic bool stop;
-	pthread_mutex_t lock; /* of err */
-	struct sl_error err;  /* the first worker's */
+	pthread_mutex_t lock; /* of the rest */
+	pthread_cond_t ended; /* a worker has */
+	unsigned running;
+	struct sl_error err; /* the first worker's */
 };
 
 void export_init(struct export *export, struct tree *tree);

@@ -28,6 +28,8 @@ struct serve {
 	struct serve_setup setup;
 	struct fuse_session *session;
 	pthread_key_t buffers; /* struct buffer of each thread */
+	pthread_mutex_t lock;  /* of files */
+	struct open_file *files;
 };
 
 /* ---- the mode of a file ---- */
@@ -189,14 +191,36 @@ static void on_statfs(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- files ---- */
 
+/* In a list, since no release comes for what is open when the mount ends. */
 struct open_file {
 	struct handle handle;
 	struct stats_group *group;
+	struct open_file *next, **at; /* *at is this one */
 };
 
 static struct open_file *file_of(const struct fuse_file_info *fi)
 {
 	return (struct open_file *)(uintptr_t)fi->fh;
+}
+
+static void enlist(struct serve *serve, struct open_file *file)
+{
+	pthread_mutex_lock(&serve->lock);
+	file->at = &serve->files;
+	file->next = serve->files;
+	if (file->next)
+		file->next->at = &file->next;
+	serve->files = file;
+	pthread_mutex_unlock(&serve->lock);
+}
+
+static void delist(struct serve *serve, struct open_file *file)
+{
+	pthread_mutex_lock(&serve->lock);
+	*file->at = file->next;
+	if (file->next)
+		file->next->at = file->at;
+	pthread_mutex_unlock(&serve->lock);
 }
 
 static int open_file(struct serve *serve, struct node *node, struct open_file **out, struct sl_error *err)
@@ -212,12 +236,14 @@ static int open_file(struct serve *serve, struct node *node, struct open_file **
 		return rc;
 	}
 	file->group = stats_opened(serve->setup.stats, node);
+	enlist(serve, file);
 	*out = file;
 	return 0;
 }
 
-static void close_file(struct open_file *file)
+static void close_file(struct serve *serve, struct open_file *file)
 {
+	delist(serve, file);
 	stats_closed(file->group);
 	handle_close(&file->handle);
 	free(file);
@@ -244,7 +270,7 @@ static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fi->keep_cache = modes[serve_mode(node)].keep_cache;
 	fi->noflush = 1;
 	if (fuse_reply_open(req, fi)) /* interrupted: no release will come */
-		close_file(file);
+		close_file(serve_of(req), file);
 }
 
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -271,7 +297,7 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 static void on_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
-	close_file(file_of(fi));
+	close_file(serve_of(req), file_of(fi));
 	fuse_reply_err(req, 0);
 }
 
@@ -547,6 +573,7 @@ int serve_open(struct serve **out, const struct serve_setup *setup, struct sl_er
 	if (!serve)
 		return sl_fail(err, ENOMEM, "no memory to serve");
 	serve->setup = *setup;
+	pthread_mutex_init(&serve->lock, NULL);
 	if (pthread_key_create(&serve->buffers, free)) {
 		free(serve);
 		return sl_fail(err, EAGAIN, "no key for the buffers of threads");
@@ -591,7 +618,10 @@ void serve_close(struct serve *serve)
 		fuse_remove_signal_handlers(serve->session);
 		fuse_session_destroy(serve->session);
 	}
+	while (serve->files)
+		close_file(serve, serve->files);
 	pthread_key_delete(serve->buffers);
+	pthread_mutex_destroy(&serve->lock);
 	free(serve);
 }
 

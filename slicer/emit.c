@@ -107,6 +107,7 @@ static int runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, u
 		bool turned)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype, from = t->dtype;
+	uint64_t len = run * count;
 	enum sl_op op = turned ? SL_OP_TRANSPOSE : from == to ? SL_OP_COPY : SL_OP_CONVERT;
 
 	if (!sl_can_convert(from, to))
@@ -115,8 +116,10 @@ static int runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, u
 	if (count > UINT32_MAX)
 		return sl_fail(plan->err, EOVERFLOW, "tensor '%s' has %llu rows, more than %u", SL_ESC(t->name),
 			       (unsigned long long)count, UINT32_MAX);
+	if (from != to)
+		len = len / (sl_dtypes[from].bits / 8) * (sl_dtypes[to].bits / 8);
 	return add(plan, (struct sl_piece){
-		.len = run * count / sl_dtypes[from].bits * sl_dtypes[to].bits,
+		.len = len,
 		.src = t->off + off,
 		.run = run,
 		.stride = stride,

@@ -49,7 +49,11 @@ int sl_error_prefix(struct sl_error *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	int n = vsnprintf(front, sizeof(front) - 2, fmt, ap);
 	va_end(ap);
-	size_t len = n < 0 ? 0 : strlen(front);
+	size_t len = n < 0 ? 0 : (size_t)n;
+	if (len > sizeof(front) - 3) {
+		cut(front, sizeof(front) - 3);
+		len = strlen(front);
+	}
 	memcpy(front + len, ": ", 3);
 	len += 2;
 	size_t room = sizeof(err->text) - 1 - len, rest = strlen(err->text);

@@ -33,8 +33,10 @@ ssize_t sl_file_read(const struct sl_file *file, void *buf, uint64_t off, size_t
 		if (extent.len == 0)
 			break;
 		int ret = sl_piece_read(file->model, extent.piece, extent.skip, extent.len, dst + done, err);
-		if (ret)
-			return sl_error_prefix(err, "%s", file->name);
+		if (ret) {
+			sl_error_prefix(err, "%s", file->name);
+			return ret;
+		}
 		done += extent.len;
 	}
 	return (ssize_t)done;

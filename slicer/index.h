@@ -13,7 +13,7 @@
 struct sl_index_entry {
 	const char *tensor;
 	const char *file; /* one of sl_index.files */
-	uint32_t shard;   /* its position there */
+	uint32_t shard;	  /* its position there */
 };
 
 struct sl_index {

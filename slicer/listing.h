@@ -13,7 +13,10 @@ struct sl_listing {
 	uint32_t n; /* names added */
 };
 
-#define SL_LISTING_INIT { "", 0, 0 }
+#define SL_LISTING_INIT  \
+	{                \
+		"", 0, 0 \
+	}
 
 /* Add an untrusted name and, unless it is NULL, a remark in brackets. */
 void sl_listing_add(struct sl_listing *listing, const char *name, const char *remark);

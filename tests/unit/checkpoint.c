@@ -176,7 +176,9 @@ static void write_some(const char *file, unsigned first, unsigned step)
 
 	for (unsigned i = first; i < n_tensors; i += step) {
 		const struct checkpoint_tensor *t = &tensors[i];
-		some[n] = (struct fixture_tensor){ .name = t->name, .dtype = sl_dtypes[t->dtype].name, .n_dims = t->n_dims, .bytes = t->bytes };
+		some[n] = (struct fixture_tensor){
+			.name = t->name, .dtype = sl_dtypes[t->dtype].name, .n_dims = t->n_dims, .bytes = t->bytes
+		};
 		memcpy(some[n++].shape, t->shape, sizeof(t->shape));
 	}
 	fixture_tensors(file, some, n);
@@ -244,8 +246,8 @@ void checkpoint_refused(const char *part, ...)
 	va_end(ap);
 }
 
-static int open_view(struct sl_view **view, const struct sl_model *model, const char *path, unsigned stage, unsigned rank,
-		     struct sl_error *err)
+static int open_view(struct sl_view **view, const struct sl_model *model, const char *path, unsigned stage,
+		     unsigned rank, struct sl_error *err)
 {
 	struct sl_layout layout;
 	char engine[16];
@@ -375,7 +377,8 @@ void checkpoint_expect(const struct sl_view *view, const char *output, const cha
 		struct part p = parse_part(text);
 		expect_part(&p, out, bytes, &at);
 	}
-	cr_assert_eq(at, out->len, "%s has %llu bytes, not %llu", output, (unsigned long long)out->len, (unsigned long long)at);
+	cr_assert_eq(at, out->len, "%s has %llu bytes, not %llu", output, (unsigned long long)out->len,
+		     (unsigned long long)at);
 	free(bytes);
 	free(copy);
 }

@@ -61,7 +61,8 @@ void checkpoint_refused(const char *part, ...) __attribute__((sentinel));
 
 /* A view by its path, "vllm/tp2-pp2"; refused as above. */
 struct sl_view *checkpoint_view(const struct sl_model *model, const char *path, unsigned stage, unsigned rank);
-void checkpoint_view_refused(const struct sl_model *model, const char *path, const char *part, ...) __attribute__((sentinel));
+void checkpoint_view_refused(const struct sl_model *model, const char *path, const char *part, ...)
+	__attribute__((sentinel));
 
 /* The bytes of an output tensor, or of a whole file, as sl_file_read() gives them: malloc'ed. */
 unsigned char *checkpoint_read(const struct sl_view *view, const struct sl_output *tensor);

@@ -184,7 +184,7 @@ Test(shards, B33_dangling_symlink)
 		    "'model.safetensors' (a dangling symlink to '/home/nobody/.cache/blobs/model.safetensors')");
 }
 
-Test(shards, B34_symlinks_are_followed)
+Test(shards, symlinks_are_followed)
 {
 	fixture_names("blobs/0123abcd", "a", NULL);
 	mkdir(fixture_path("snapshot"), 0777);
@@ -343,7 +343,7 @@ Test(shards, B42_tensor_in_two_files)
 		    "tensor 'b' is in both 'model-00001-of-00002.safetensors' and 'model-00002-of-00002.safetensors'");
 }
 
-Test(shards, B43_shard_lacks_tensors)
+Test(shards, shard_lacks_tensors)
 {
 	two_shards();
 	fixture_index(INDEX, "a", "model-00001-of-00002.safetensors", "c", "model-00001-of-00002.safetensors", "d",
