@@ -28,7 +28,8 @@ static int open_tmpfs(const char *huge)
 
 	if (fs < 0)
 		return -1;
-	if (!fsconfig(fs, FSCONFIG_SET_STRING, "size", "0", 0) && !fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) &&
+	if (!fsconfig(fs, FSCONFIG_SET_STRING, "size", "0", 0) &&
+	    !fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) &&
 	    (!huge || !fsconfig(fs, FSCONFIG_SET_STRING, "huge", huge, 0)) &&
 	    !fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
 		dir = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);

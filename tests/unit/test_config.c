@@ -96,7 +96,8 @@ Test(config, is_too_large)
 
 Test(config, is_no_json)
 {
-	static const char *const texts[] = { "", "[]", "null", "\"x\"", "{", "{\"a\":1,}", "{\"a\":NaN}", "{} x", "{\"a\" 1}", "{'a':1}" };
+	static const char *const texts[] = { "",	   "[]",	  "null", "\"x\"",     "{",
+					     "{\"a\":1,}", "{\"a\":NaN}", "{} x", "{\"a\" 1}", "{'a':1}" };
 
 	for (size_t i = 0; i < LEN(texts); i++) {
 		fixture_text("config.json", texts[i]);
@@ -147,7 +148,8 @@ Test(config, B176_nested_wins)
 
 Test(config, sections_by_other_names)
 {
-	static const char *const texts[] = { "{\"n\":1,\"language_config\":{\"n\":2}}", "{\"n\":1,\"llm_config\":{\"n\":2}}",
+	static const char *const texts[] = { "{\"n\":1,\"language_config\":{\"n\":2}}",
+					     "{\"n\":1,\"llm_config\":{\"n\":2}}",
 					     "{\"n\":1,\"text_config\":null,\"llm_config\":{\"n\":2}}" };
 
 	for (size_t i = 0; i < LEN(texts); i++) {
@@ -179,8 +181,10 @@ Test(config, last_of_two_members_counts)
 
 Test(config, no_whole_numbers)
 {
-	static const char *const texts[] = { "{\"n\":-1}", "{\"n\":1.5}", "{\"n\":1e3}", "{\"n\":\"8\"}", "{\"n\":true}", "{\"n\":[1]}",
-					     "{\"n\":{}}", "{\"n\":18446744073709551616}" };
+	static const char *const texts[] = { "{\"n\":-1}",   "{\"n\":1.5}",
+					     "{\"n\":1e3}",  "{\"n\":\"8\"}",
+					     "{\"n\":true}", "{\"n\":[1]}",
+					     "{\"n\":{}}",   "{\"n\":18446744073709551616}" };
 
 	for (size_t i = 0; i < LEN(texts); i++) {
 		given(texts[i]);
@@ -213,7 +217,8 @@ Test(config, dims_by_any_name)
 
 	given("{\"n_layer\":1,\"n_embd\":2,\"n_head\":3,\"n_head_kv\":4,\"ffn_hidden_size\":5,\"vocab_size\":6,\"head_dim\":7}");
 	cr_assert_eq(dims(NULL), 0);
-	cr_assert(d->layers == 1 && d->hidden == 2 && d->heads == 3 && d->kv_heads == 4 && d->inter == 5 && d->vocab == 6);
+	cr_assert(d->layers == 1 && d->hidden == 2 && d->heads == 3 && d->kv_heads == 4 && d->inter == 5 &&
+		  d->vocab == 6);
 	cr_assert_eq(d->head_dim, 7);
 }
 
@@ -287,8 +292,8 @@ Test(config, B176_dtype_where_vllm_looks)
 
 Test(config, no_dtype)
 {
-	static const char *const texts[] = { "{\"torch_dtype\":\"int8\"}", "{\"torch_dtype\":\"BF16\"}", "{\"torch_dtype\":16}",
-					     "{\"torch_dtype\":{\n\"a\":\n1}}" };
+	static const char *const texts[] = { "{\"torch_dtype\":\"int8\"}", "{\"torch_dtype\":\"BF16\"}",
+					     "{\"torch_dtype\":16}", "{\"torch_dtype\":{\n\"a\":\n1}}" };
 
 	for (size_t i = 0; i < LEN(texts); i++) {
 		given(texts[i]);
@@ -313,11 +318,12 @@ static void edited(const char *text, const struct sl_config_edit *edits, size_t 
 
 Test(config, edits_replace)
 {
-	static const struct sl_config_edit edits[] = { { false, "num_attention_heads", "4" }, { false, "tie", "false" },
+	static const struct sl_config_edit edits[] = { { false, "num_attention_heads", "4" },
+						       { false, "tie", "false" },
 						       { true, "dtype|torch_dtype", "\"float16\"" } };
 
-	edited("{ \"torch_dtype\" : \"bfloat16\",\n  \"tie\": true ,\"x\":[1, 2],\"num_attention_heads\":32}\n", edits, 3,
-	       "{ \"torch_dtype\" : \"float16\",\n  \"tie\": false ,\"x\":[1, 2],\"num_attention_heads\":4}\n");
+	edited("{ \"torch_dtype\" : \"bfloat16\",\n  \"tie\": true ,\"x\":[1, 2],\"num_attention_heads\":32}\n", edits,
+	       3, "{ \"torch_dtype\" : \"float16\",\n  \"tie\": false ,\"x\":[1, 2],\"num_attention_heads\":4}\n");
 }
 
 Test(config, edits_replace_where_it_is)
@@ -353,10 +359,13 @@ Test(config, edits_add_to_what_is_empty)
 /* Python reads the last of two members: a value beside the null would not count. */
 Test(config, edits_replace_a_null)
 {
-	static const struct sl_config_edit edits[] = { { false, "head_dim", "128" }, { true, "dtype|torch_dtype", "\"float16\"" } };
+	static const struct sl_config_edit edits[] = { { false, "head_dim", "128" },
+						       { true, "dtype|torch_dtype", "\"float16\"" } };
 
-	edited("{\"head_dim\":null,\"torch_dtype\": null}", edits, 2, "{\"head_dim\":128,\"torch_dtype\": \"float16\"}");
-	edited("{\"text_config\":{\"head_dim\":null},\"head_dim\":null}", edits, 1, "{\"text_config\":{\"head_dim\":128},\"head_dim\":null}");
+	edited("{\"head_dim\":null,\"torch_dtype\": null}", edits, 2,
+	       "{\"head_dim\":128,\"torch_dtype\": \"float16\"}");
+	edited("{\"text_config\":{\"head_dim\":null},\"head_dim\":null}", edits, 1,
+	       "{\"text_config\":{\"head_dim\":128},\"head_dim\":null}");
 }
 
 Test(config, no_edits)

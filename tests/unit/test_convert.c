@@ -41,7 +41,8 @@ Test(convert, every_F16_and_BF16_there_and_back)
 {
 	for (uint32_t bits = 0; bits < 65536; bits++) {
 		uint16_t half = (uint16_t)bits;
-		uint16_t f16 = (half & 0x7FFF) > 0x7C00 ? (half & 0x8000) | 0x7E00 : half, bf16 = (half & 0x7FFF) > 0x7F80 ? 0x7FC0 : half;
+		uint16_t f16 = (half & 0x7FFF) > 0x7C00 ? (half & 0x8000) | 0x7E00 : half,
+			 bf16 = (half & 0x7FFF) > 0x7F80 ? 0x7FC0 : half;
 		cr_assert_eq(sl_f32_to_f16(sl_f16_to_f32(half)), f16, "F16 %04x", bits);
 		cr_assert_eq(sl_f32_to_bf16(sl_bf16_to_f32(half)), bf16, "BF16 %04x", bits);
 	}
@@ -57,9 +58,11 @@ static void check_f32(uint32_t bits)
 		return;
 	}
 	if (sl_f32_to_f16(value) != twin_encode(SL_F16, (double)value))
-		cr_assert_fail("%08x to F16: %04x, not %04x", bits, sl_f32_to_f16(value), twin_encode(SL_F16, (double)value));
+		cr_assert_fail("%08x to F16: %04x, not %04x", bits, sl_f32_to_f16(value),
+			       twin_encode(SL_F16, (double)value));
 	if (sl_f32_to_bf16(value) != twin_encode(SL_BF16, (double)value))
-		cr_assert_fail("%08x to BF16: %04x, not %04x", bits, sl_f32_to_bf16(value), twin_encode(SL_BF16, (double)value));
+		cr_assert_fail("%08x to BF16: %04x, not %04x", bits, sl_f32_to_bf16(value),
+			       twin_encode(SL_BF16, (double)value));
 }
 
 /* Each 16-bit number, the middle between it and the next, and what is around both: where rounding turns. */
@@ -148,10 +151,13 @@ Test(convert, equal_dtypes_are_copied)
 
 Test(convert, pairs_that_do_not)
 {
-	static const enum sl_dtype none[] = { SL_BOOL, SL_U8, SL_I8, SL_F8_E4M3, SL_F4, SL_I32, SL_I64, SL_U16, SL_C64 };
+	static const enum sl_dtype none[] = {
+		SL_BOOL, SL_U8, SL_I8, SL_F8_E4M3, SL_F4, SL_I32, SL_I64, SL_U16, SL_C64
+	};
 
 	for (size_t i = 0; i < LEN(none); i++) {
-		cr_assert(!sl_can_convert(none[i], SL_F32) && !sl_can_convert(SL_F32, none[i]), "%s", sl_dtypes[none[i]].name);
+		cr_assert(!sl_can_convert(none[i], SL_F32) && !sl_can_convert(SL_F32, none[i]), "%s",
+			  sl_dtypes[none[i]].name);
 		cr_assert(sl_can_convert(none[i], none[i]));
 	}
 	cr_assert(!sl_can_convert(SL_F32, SL_F64));

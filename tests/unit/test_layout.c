@@ -44,7 +44,8 @@ Test(layout, parse_and_format_are_inverse)
 	for (unsigned i = 0; i < LEN(numbers) * LEN(numbers) * LEN(experts) * LEN(dtypes); i++) {
 		unsigned tp = numbers[i % 12], stages = numbers[i / 12 % 12];
 		snprintf(pp, sizeof(pp), "-pp%u", stages);
-		snprintf(name, sizeof(name), "tp%u%s%s%s", tp, stages > 1 ? pp : "", experts[i / 144 % 3], dtypes[i / 432]);
+		snprintf(name, sizeof(name), "tp%u%s%s%s", tp, stages > 1 ? pp : "", experts[i / 144 % 3],
+			 dtypes[i / 432]);
 		struct sl_layout layout = parse(name);
 		cr_assert(layout.tp == tp && layout.pp == stages, "%s", name);
 		cr_assert_eq((unsigned)layout.experts, i / 144 % 3);
@@ -55,10 +56,54 @@ Test(layout, parse_and_format_are_inverse)
 Test(layout, other_spellings_are_none)
 {
 	static const char *const names[] = {
-		"", "-", "tp", "tp0", "tp02", "tp1025", "tp99999", "tp4294967297", "tp-2", "tp+2", "tp 2", " tp2", "tp2 ", "tp2\n",
-		"TP2", "Tp2", "tp2-", "-tp2", "tp2--pp2", "tp2-pp1", "tp2-pp0", "tp2-pp02", "pp2", "pp2-tp2", "tp2-tp2", "tp2-pp2-pp2",
-		"ep", "tp2-ep-pp2", "tp2-ep-eprr", "tp2-ep-ep", "tp2-eprr-ep", "tp2-f16-ep", "tp2-f16-bf16", "tp2-f16-f16", "tp2-fp16",
-		"tp2-float16", "tp2-F16", "tp2-fp8", "tp2x", "tp2_pp2", "2", "source", "tp2.0", "tp0x2", "tp٢", "..", ".", "tp2/pp2",
+		"",
+		"-",
+		"tp",
+		"tp0",
+		"tp02",
+		"tp1025",
+		"tp99999",
+		"tp4294967297",
+		"tp-2",
+		"tp+2",
+		"tp 2",
+		" tp2",
+		"tp2 ",
+		"tp2\n",
+		"TP2",
+		"Tp2",
+		"tp2-",
+		"-tp2",
+		"tp2--pp2",
+		"tp2-pp1",
+		"tp2-pp0",
+		"tp2-pp02",
+		"pp2",
+		"pp2-tp2",
+		"tp2-tp2",
+		"tp2-pp2-pp2",
+		"ep",
+		"tp2-ep-pp2",
+		"tp2-ep-eprr",
+		"tp2-ep-ep",
+		"tp2-eprr-ep",
+		"tp2-f16-ep",
+		"tp2-f16-bf16",
+		"tp2-f16-f16",
+		"tp2-fp16",
+		"tp2-float16",
+		"tp2-F16",
+		"tp2-fp8",
+		"tp2x",
+		"tp2_pp2",
+		"2",
+		"source",
+		"tp2.0",
+		"tp0x2",
+		"tp٢",
+		"..",
+		".",
+		"tp2/pp2",
 		"tp2-pp2-bf16-ep-eprr-ep-eprr-ep-eprr-ep-eprr-ep-eprr-ep-eprr-ep-eprr-ep-eprr",
 	};
 	struct sl_layout layout;

@@ -40,13 +40,16 @@ Test(npy, shapes_and_dtypes)
 	struct sl_model *model = family_open(family_find("llama"), "BF16", "bfloat16", false);
 	struct sl_view *view = checkpoint_view(model, "vllm/tp2", 0, 1);
 
-	expect(view, "model.layers.0.self_attn.attn._k_scale", "{'descr': '<f4', 'fortran_order': False, 'shape': (), }");
+	expect(view, "model.layers.0.self_attn.attn._k_scale",
+	       "{'descr': '<f4', 'fortran_order': False, 'shape': (), }");
 	expect(view, "model.norm.weight", "{'descr': '<u2', 'fortran_order': False, 'shape': (40,), }");
-	expect(view, "model.layers.2.self_attn.qkv_proj.weight", "{'descr': '<u2', 'fortran_order': False, 'shape': (48, 40), }");
+	expect(view, "model.layers.2.self_attn.qkv_proj.weight",
+	       "{'descr': '<u2', 'fortran_order': False, 'shape': (48, 40), }");
 	expect(view, "lm_head.weight", "{'descr': '<u2', 'fortran_order': False, 'shape': (64, 40), }");
 	sl_view_close(view);
 	view = checkpoint_view(model, "vllm/tp2-f16", 0, 0);
-	expect(view, "model.layers.1.self_attn.o_proj.weight", "{'descr': '<f2', 'fortran_order': False, 'shape': (40, 32), }");
+	expect(view, "model.layers.1.self_attn.o_proj.weight",
+	       "{'descr': '<f2', 'fortran_order': False, 'shape': (40, 32), }");
 	sl_view_close(view);
 	sl_model_close(model);
 }
@@ -57,7 +60,8 @@ Test(npy, as_stored)
 	struct sl_view *view = checkpoint_view(model, "hf/tp1", 0, 0);
 
 	expect(view, "transformer.h.0.attn.bias", "{'descr': '|b1', 'fortran_order': False, 'shape': (1, 1, 5, 5), }");
-	expect(view, "transformer.h.1.attn.c_attn.weight", "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 120), }");
+	expect(view, "transformer.h.1.attn.c_attn.weight",
+	       "{'descr': '<f4', 'fortran_order': False, 'shape': (40, 120), }");
 	sl_view_close(view);
 	sl_model_close(model);
 }

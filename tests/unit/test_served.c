@@ -14,8 +14,9 @@
 
 TestSuite(served, .init = checkpoint_setup, .fini = checkpoint_teardown, .timeout = 60);
 
-#define LLAMA "{\"architectures\":[\"LlamaForCausalLM\"],\n  \"num_hidden_layers\" : 1, \"hidden_size\":40," \
-	      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"head_dim\":8"
+#define LLAMA                                                                                          \
+	"{\"architectures\":[\"LlamaForCausalLM\"],\n  \"num_hidden_layers\" : 1, \"hidden_size\":40," \
+	"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"head_dim\":8"
 
 static struct sl_model *model;
 
@@ -79,8 +80,9 @@ Test(served, tied_with_a_stored_head)
 Test(served, tied_by_the_familys_default)
 {
 	const struct family *f = family_find("falcon-new");
-	const char *text = "{\"architectures\":[\"FalconForCausalLM\"],\"new_decoder_architecture\":true,\"num_hidden_layers\":2,"
-			   "\"hidden_size\":64,\"num_attention_heads\":16,\"num_kv_heads\":4,\"vocab_size\":67,\"torch_dtype\":\"bfloat16\"}";
+	const char *text =
+		"{\"architectures\":[\"FalconForCausalLM\"],\"new_decoder_architecture\":true,\"num_hidden_layers\":2,"
+		"\"hidden_size\":64,\"num_attention_heads\":16,\"num_kv_heads\":4,\"vocab_size\":67,\"torch_dtype\":\"bfloat16\"}";
 	char want[600];
 
 	family_build(f, &f->sizes, "BF16", NULL, false, "");
@@ -142,10 +144,13 @@ Test(served, dtype_that_is_asked_for)
 Test(served, head_dim_that_only_the_shapes_say)
 {
 	given("{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":40,\"num_attention_heads\":8,"
-	      "\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"dtype\":\"bfloat16\"}", true);
+	      "\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"dtype\":\"bfloat16\"}",
+	      true);
 	cr_assert_eq(model->config.dims[SL_TEXT].head_dim, 8);
-	expect_text("vllm/tp2", "{\n  \"head_dim\": 8,\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":40,"
-		    "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"dtype\":\"bfloat16\"}");
+	expect_text(
+		"vllm/tp2",
+		"{\n  \"head_dim\": 8,\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":40,"
+		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"dtype\":\"bfloat16\"}");
 	done();
 }
 
@@ -153,9 +158,11 @@ Test(served, head_dim_that_only_the_shapes_say)
 Test(served, sizes_of_a_slice)
 {
 	given(LLAMA ",\"dtype\":\"bfloat16\"}", true);
-	expect_text("hf/tp4", "{\"architectures\":[\"LlamaForCausalLM\"],\n  \"num_hidden_layers\" : 1, \"hidden_size\":40,"
-		    "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":12,\"vocab_size\":18,\"head_dim\":8,"
-		    "\"dtype\":\"bfloat16\"}");
+	expect_text(
+		"hf/tp4",
+		"{\"architectures\":[\"LlamaForCausalLM\"],\n  \"num_hidden_layers\" : 1, \"hidden_size\":40,"
+		"\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":12,\"vocab_size\":18,\"head_dim\":8,"
+		"\"dtype\":\"bfloat16\"}");
 	done();
 }
 
@@ -165,12 +172,16 @@ Test(served, sizes_that_are_null)
 	const struct sizes sizes = { 1, 32, 8, 8, 4, 48, 67, 0 };
 
 	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
-	fixture_text("config.json", "{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":8,"
-		     "\"num_key_value_heads\":null,\"intermediate_size\":48,\"vocab_size\":67,\"head_dim\":null}");
+	fixture_text(
+		"config.json",
+		"{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":8,"
+		"\"num_key_value_heads\":null,\"intermediate_size\":48,\"vocab_size\":67,\"head_dim\":null}");
 	checkpoint_write(1);
 	model = checkpoint_open();
-	expect_text("hf/tp2", "{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":4,"
-		    "\"num_key_value_heads\":4,\"intermediate_size\":24,\"vocab_size\":67,\"head_dim\":4}");
+	expect_text(
+		"hf/tp2",
+		"{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":4,"
+		"\"num_key_value_heads\":4,\"intermediate_size\":24,\"vocab_size\":67,\"head_dim\":4}");
 	done();
 }
 
@@ -181,10 +192,12 @@ Test(served, sizes_in_the_text_section)
 	family_build(f, &f->sizes, "BF16", "bfloat16", true, "");
 	checkpoint_write(1);
 	model = checkpoint_open();
-	expect_text("hf/tp2", "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{\"num_hidden_layers\":2,"
-		    "\"hidden_size\":40,\"num_attention_heads\":4,\"num_key_value_heads\":1,\"intermediate_size\":24,\"vocab_size\":33,"
-		    "\"head_dim\":8},\"vision_config\":{\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":8,"
-		    "\"intermediate_size\":24},\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}");
+	expect_text(
+		"hf/tp2",
+		"{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{\"num_hidden_layers\":2,"
+		"\"hidden_size\":40,\"num_attention_heads\":4,\"num_key_value_heads\":1,\"intermediate_size\":24,\"vocab_size\":33,"
+		"\"head_dim\":8},\"vision_config\":{\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":8,"
+		"\"intermediate_size\":24},\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}");
 	done();
 }
 
@@ -205,7 +218,8 @@ Test(served, index_of_a_slice)
 	cr_assert_eq(json.tokens[map].n, view->n_tensors);
 	for (uint32_t i = 0; i < view->n_tensors; i++) {
 		uint32_t at = sl_json_member(&json, map, view->tensors[i].name);
-		cr_assert(at && sl_json_equal(&json, at, view->files[view->tensors[i].file].name), "%s", view->tensors[i].name);
+		cr_assert(at && sl_json_equal(&json, at, view->files[view->tensors[i].file].name), "%s",
+			  view->tensors[i].name);
 	}
 	cr_assert_eq(sl_json_u64(&json, sl_json_member(&json, metadata, "total_size"), &total), 0);
 	cr_assert_eq(total, view->bytes);

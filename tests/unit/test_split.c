@@ -23,7 +23,8 @@ static struct sl_model model_of(unsigned head_dim)
 	return model;
 }
 
-static void expect_split(enum sl_dim dim, uint64_t size, unsigned head_dim, unsigned tp, unsigned rank, uint64_t first, uint64_t n)
+static void expect_split(enum sl_dim dim, uint64_t size, unsigned head_dim, unsigned tp, unsigned rank, uint64_t first,
+			 uint64_t n)
 {
 	const struct sl_model model = model_of(head_dim);
 	const struct sl_segment segment = { 0, size, dim };
@@ -31,8 +32,8 @@ static void expect_split(enum sl_dim dim, uint64_t size, unsigned head_dim, unsi
 	struct sl_range range;
 
 	cr_assert_eq(sl_split(&model, SL_TEXT, &segment, tp, rank, &range, &err), 0, "%s", err.text);
-	cr_assert(range.first == first && range.n == n && range.zero == 0, "%u/%u of %u: [%u, +%u)", rank, tp, (unsigned)size,
-		  (unsigned)range.first, (unsigned)range.n);
+	cr_assert(range.first == first && range.n == n && range.zero == 0, "%u/%u of %u: [%u, +%u)", rank, tp,
+		  (unsigned)size, (unsigned)range.first, (unsigned)range.n);
 }
 
 static void refuse_split(enum sl_dim dim, uint64_t size, unsigned head_dim, unsigned tp, const char *says)
@@ -85,9 +86,11 @@ static void expect_embedding(enum sl_engine_id engine, uint64_t rows, unsigned t
 	struct sl_error err = SL_ERROR_INIT;
 	struct sl_range range;
 
-	cr_assert_eq(sl_split_embedding(&sl_engines[engine], SL_VOCAB, rows, tp, rank, &range, &err), 0, "%s", err.text);
-	cr_assert(range.n == want.n && range.zero == want.zero && (range.first == want.first || !want.n), "%u/%u of %u: %u + %u, %u zero",
-		  rank, tp, (unsigned)rows, (unsigned)range.first, (unsigned)range.n, (unsigned)range.zero);
+	cr_assert_eq(sl_split_embedding(&sl_engines[engine], SL_VOCAB, rows, tp, rank, &range, &err), 0, "%s",
+		     err.text);
+	cr_assert(range.n == want.n && range.zero == want.zero && (range.first == want.first || !want.n),
+		  "%u/%u of %u: %u + %u, %u zero", rank, tp, (unsigned)rows, (unsigned)range.first, (unsigned)range.n,
+		  (unsigned)range.zero);
 }
 
 Test(split, B84_padded_embedding)
@@ -114,7 +117,9 @@ Test(split, B84_every_row_once)
 			uint64_t next = 0, total = 0;
 			for (unsigned r = 0; r < tp; r++) {
 				struct sl_range range;
-				cr_assert_eq(sl_split_embedding(&sl_engines[SL_VLLM], SL_VOCAB, rows, tp, r, &range, NULL), 0);
+				cr_assert_eq(
+					sl_split_embedding(&sl_engines[SL_VLLM], SL_VOCAB, rows, tp, r, &range, NULL),
+					0);
 				cr_assert(range.n == 0 || range.first == next);
 				next += range.n;
 				total += range.n + range.zero;
@@ -139,8 +144,8 @@ Test(split, padding_that_does_not_divide)
 static void expect_stages(uint64_t layers, unsigned stages, const unsigned *want)
 {
 	for (unsigned s = 0; s < stages; s++)
-		cr_assert_eq(sl_stage_layers(layers, stages, s).n, want[s], "%u/%u: stage %u has %u layers", (unsigned)layers, stages, s,
-			     (unsigned)sl_stage_layers(layers, stages, s).n);
+		cr_assert_eq(sl_stage_layers(layers, stages, s).n, want[s], "%u/%u: stage %u has %u layers",
+			     (unsigned)layers, stages, s, (unsigned)sl_stage_layers(layers, stages, s).n);
 }
 
 Test(split, B104_every_layer_on_one_stage)
@@ -180,13 +185,13 @@ static struct sl_model *llama(void)
 
 Test(split, B75_layout_says_what_works)
 {
-	const struct sizes sizes = { 1, 16, 4, 2, 4, 10, 64, 0 };
+	const struct sizes sizes = { 1, 16, 4, 2, 4, 10, 192, 0 };
 
 	family_build(family_find("llama"), &sizes, "BF16", "bfloat16", false, "");
 	checkpoint_write(1);
 	struct sl_model *model = checkpoint_open();
-	checkpoint_view_refused(model, "vllm/tp4", "vllm/tp4: ", "model.layers.0.mlp.", "10 intermediate rows do not divide by tp 4",
-				"(tp 1, 2 work)", NULL);
+	checkpoint_view_refused(model, "vllm/tp4", "vllm/tp4: ", "model.layers.0.mlp.",
+				"10 intermediate rows do not divide by tp 4", "(tp 1, 2 work)", NULL);
 	checkpoint_view_refused(model, "vllm/tp3", "4 attention heads do not divide by tp 3", "(tp 1, 2 work)", NULL);
 	sl_model_close(model);
 }
@@ -206,7 +211,8 @@ Test(split, B107_more_stages_than_layers)
 {
 	struct sl_model *model = llama();
 
-	checkpoint_view_refused(model, "vllm/tp1-pp4", "vllm/tp1-pp4: 3 layers are too few for 4 pipeline stages", NULL);
+	checkpoint_view_refused(model, "vllm/tp1-pp4", "vllm/tp1-pp4: 3 layers are too few for 4 pipeline stages",
+				NULL);
 	sl_view_close(checkpoint_view(model, "vllm/tp1-pp3", 2, 0));
 	sl_model_close(model);
 }

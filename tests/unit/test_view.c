@@ -45,7 +45,8 @@ static void compare_tensor(const struct family *f, const struct sl_view *view, b
 	cr_assert(want != NULL, "%s: rank %u should have no '%s'", f->name, view->rank, out->name);
 	cr_assert_eq(n_dims, out->n_dims, "%s: %s: %u dimensions, not %u", f->name, out->name, out->n_dims, n_dims);
 	for (unsigned d = 0; d < n_dims; d++) {
-		cr_assert_eq(shape[d], out->shape[d], "%s: %s: %u, not %u", f->name, out->name, (unsigned)out->shape[d], (unsigned)shape[d]);
+		cr_assert_eq(shape[d], out->shape[d], "%s: %s: %u, not %u", f->name, out->name, (unsigned)out->shape[d],
+			     (unsigned)shape[d]);
 		n *= shape[d];
 	}
 	cr_assert_eq(out->len, sl_dtype_bytes(out->dtype, n));
@@ -66,16 +67,19 @@ static void compare_files(const struct sl_view *view)
 	sl_arena_init(&arena);
 	for (uint32_t f = 0; f < view->n_weights; f++) {
 		unsigned char *bytes = checkpoint_read_file(&view->files[f]);
-		int ret = sl_header_parse(bytes, view->files[f].size, view->files[f].size, f, &arena, &tensors, &n, &err);
+		int ret =
+			sl_header_parse(bytes, view->files[f].size, view->files[f].size, f, &arena, &tensors, &n, &err);
 		cr_assert_eq(ret, 0, "%s: %s", view->files[f].name, err.text);
 		for (uint32_t i = 0; i < n; i++, seen++) {
 			const struct sl_output *out = sl_view_find(view, tensors[i].name);
-			cr_assert(out && out->file == f && out->off == tensors[i].off && out->len == tensors[i].len, "%s", tensors[i].name);
+			cr_assert(out && out->file == f && out->off == tensors[i].off && out->len == tensors[i].len,
+				  "%s", tensors[i].name);
 			cr_assert(out->dtype == tensors[i].dtype && out->n_dims == tensors[i].n_dims);
 			for (unsigned d = 0; d < out->n_dims; d++)
 				cr_assert_eq(out->shape[d], tensors[i].shape[d]);
 			bool sorted = i == 0 || tensors[i].dtype < tensors[i - 1].dtype ||
-				      (tensors[i].dtype == tensors[i - 1].dtype && strcmp(tensors[i - 1].name, tensors[i].name) < 0);
+				      (tensors[i].dtype == tensors[i - 1].dtype &&
+				       strcmp(tensors[i - 1].name, tensors[i].name) < 0);
 			cr_assert(sorted, "%s is in another place than its writer would put it", tensors[i].name);
 		}
 		free(bytes);
@@ -152,7 +156,8 @@ static void compare_all(const char *dtype, const char *torch_dtype, bool tied, c
 	}
 }
 
-static const char *const all_tp[] = { "vllm/tp1", "vllm/tp2", "vllm/tp4", "vllm/tp8", "hf/tp1", "hf/tp2", "hf/tp4", "hf/tp8", NULL };
+static const char *const all_tp[] = { "vllm/tp1", "vllm/tp2", "vllm/tp4", "vllm/tp8", "hf/tp1",
+				      "hf/tp2",	  "hf/tp4",   "hf/tp8",	  NULL };
 static const char *const some_tp[] = { "vllm/tp1", "vllm/tp4", "hf/tp1", "hf/tp2", NULL };
 
 Test(view, every_family_untied)
@@ -232,8 +237,10 @@ static void read_randomly(const struct sl_file *file, const unsigned char *whole
 		}
 		size_t want = off >= file->size ? 0 : file->size - off < len ? file->size - off : len;
 		ssize_t got = sl_file_read(file, buf, off, len, &err);
-		cr_assert_eq(got, (ssize_t)want, "%s: %zd of %zu at %llu: %s", file->name, got, want, (unsigned long long)off, err.text);
-		cr_assert(memcmp(buf, whole + off, want) == 0, "%s: %zu bytes at %llu", file->name, want, (unsigned long long)off);
+		cr_assert_eq(got, (ssize_t)want, "%s: %zd of %zu at %llu: %s", file->name, got, want,
+			     (unsigned long long)off, err.text);
+		cr_assert(memcmp(buf, whole + off, want) == 0, "%s: %zu bytes at %llu", file->name, want,
+			  (unsigned long long)off);
 	}
 }
 
@@ -275,7 +282,8 @@ static void count_numbers(const struct sl_view *view, unsigned *counts, uint32_t
 		float *values = (float *)(void *)checkpoint_read(view, out);
 		for (uint64_t e = 0; e < out->len / 4; e++) {
 			uint32_t number = (uint32_t)values[e];
-			cr_assert((float)number == values[e] && number < n && (number == 0 || number >= 1000), "%s", out->name);
+			cr_assert((float)number == values[e] && number < n && (number == 0 || number >= 1000), "%s",
+				  out->name);
 			if (number)
 				counts[number]++;
 			else
@@ -286,7 +294,8 @@ static void count_numbers(const struct sl_view *view, unsigned *counts, uint32_t
 }
 
 /* On how many of `tp` ranks an element of the row's tensor is. */
-static unsigned copies(const struct family *f, const struct family_row *row, unsigned tp, bool fused, bool is_kv, uint64_t n_rows)
+static unsigned copies(const struct family *f, const struct family_row *row, unsigned tp, bool fused, bool is_kv,
+		       uint64_t n_rows)
 {
 	bool vision_whole = row->kind == VISION && !fused;
 
@@ -302,7 +311,8 @@ static unsigned copies(const struct family *f, const struct family_row *row, uns
 }
 
 /* Is element `e` of the tensor part of a key or a value? */
-static bool is_of_kv(const struct family *f, const struct family_row *row, const struct checkpoint_tensor *t, uint64_t e)
+static bool is_of_kv(const struct family *f, const struct family_row *row, const struct checkpoint_tensor *t,
+		     uint64_t e)
 {
 	uint64_t width = t->n_dims > 1 ? t->shape[1] : 1, line = row->stored == TURNED ? e % width : e / width;
 	unsigned per = f->sizes.N / f->sizes.M;
@@ -328,10 +338,11 @@ static void check_counts(const struct family *f, unsigned tp, bool fused, const 
 				continue;
 			memcpy(&first, t->bytes, sizeof(first));
 			for (uint64_t e = 0; e < t->n; e++) {
-				unsigned want = copies(f, &f->rows[r], tp, fused, is_of_kv(f, &f->rows[r], t, e), t->shape[0]);
+				unsigned want =
+					copies(f, &f->rows[r], tp, fused, is_of_kv(f, &f->rows[r], t, e), t->shape[0]);
 				unsigned got = counts[(uint32_t)first + e];
-				cr_assert_eq(got, want, "%s tp%u: element %u of %s is there %u times, not %u", f->name, tp, (unsigned)e,
-					     name, got, want);
+				cr_assert_eq(got, want, "%s tp%u: element %u of %s is there %u times, not %u", f->name,
+					     tp, (unsigned)e, name, got, want);
 			}
 		}
 	}
@@ -349,7 +360,8 @@ static unsigned padding_of(const struct family *f, bool fused)
 	return zeros;
 }
 
-static void put_together(const struct family *f, const struct sl_model *model, const char *engine, unsigned tp, uint32_t n)
+static void put_together(const struct family *f, const struct sl_model *model, const char *engine, unsigned tp,
+			 uint32_t n)
 {
 	bool fused = strcmp(engine, "vllm") == 0;
 	unsigned *counts = calloc(n, sizeof(*counts)), zeros = 0;
@@ -393,10 +405,13 @@ Test(view, B66_each_of_the_fused_parts)
 	char parts[400];
 
 	for (unsigned r = 0; r < 4; r++) {
-		snprintf(parts, sizeof(parts), "model.layers.0.self_attn.q_proj.weight[%u:%u] model.layers.0.self_attn.k_proj.weight[%u:%u] "
-			 "model.layers.0.self_attn.v_proj.weight[%u:%u]", 4 * r, 4 * r + 4, 4 * r, 4 * r + 4, 4 * r, 4 * r + 4);
+		snprintf(parts, sizeof(parts),
+			 "model.layers.0.self_attn.q_proj.weight[%u:%u] model.layers.0.self_attn.k_proj.weight[%u:%u] "
+			 "model.layers.0.self_attn.v_proj.weight[%u:%u]",
+			 4 * r, 4 * r + 4, 4 * r, 4 * r + 4, 4 * r, 4 * r + 4);
 		expect(model, "vllm/tp4", r, "model.layers.0.self_attn.qkv_proj.weight", parts);
-		snprintf(parts, sizeof(parts), "model.layers.0.mlp.gate_proj.weight[%u:%u] model.layers.0.mlp.up_proj.weight[%u:%u]", 6 * r,
+		snprintf(parts, sizeof(parts),
+			 "model.layers.0.mlp.gate_proj.weight[%u:%u] model.layers.0.mlp.up_proj.weight[%u:%u]", 6 * r,
 			 6 * r + 6, 6 * r, 6 * r + 6);
 		expect(model, "vllm/tp4", r, "model.layers.0.mlp.gate_up_proj.weight", parts);
 	}
@@ -412,7 +427,8 @@ Test(view, B65_head_dim_from_config)
 	expect(model, "vllm/tp2", 1, "model.layers.0.self_attn.qkv_proj.weight",
 	       "model.layers.0.self_attn.q_proj.weight[16:32] model.layers.0.self_attn.k_proj.weight[8:16] "
 	       "model.layers.0.self_attn.v_proj.weight[8:16]");
-	expect(model, "vllm/tp2", 1, "model.layers.0.self_attn.o_proj.weight", "model.layers.0.self_attn.o_proj.weight[:,16:32]");
+	expect(model, "vllm/tp2", 1, "model.layers.0.self_attn.o_proj.weight",
+	       "model.layers.0.self_attn.o_proj.weight[:,16:32]");
 	sl_model_close(model);
 }
 
@@ -438,9 +454,11 @@ Test(view, B67_fused_qkv_on_disk)
 	family_build(family_find("phi3"), &sizes, "BF16", "bfloat16", false, "");
 	checkpoint_write(1);
 	struct sl_model *model = checkpoint_open();
-	expect(model, "vllm/tp2", 0, name, "model.layers.0.self_attn.qkv_proj.weight[0:16] "
+	expect(model, "vllm/tp2", 0, name,
+	       "model.layers.0.self_attn.qkv_proj.weight[0:16] "
 	       "model.layers.0.self_attn.qkv_proj.weight[32:40] model.layers.0.self_attn.qkv_proj.weight[48:56]");
-	expect(model, "vllm/tp2", 1, name, "model.layers.0.self_attn.qkv_proj.weight[16:32] "
+	expect(model, "vllm/tp2", 1, name,
+	       "model.layers.0.self_attn.qkv_proj.weight[16:32] "
 	       "model.layers.0.self_attn.qkv_proj.weight[40:48] model.layers.0.self_attn.qkv_proj.weight[56:64]");
 	sl_model_close(model);
 }
@@ -453,8 +471,10 @@ Test(view, B69_fused_gate_up_on_disk)
 	family_build(family_find("phi3"), &sizes, "BF16", "bfloat16", false, "");
 	checkpoint_write(1);
 	struct sl_model *model = checkpoint_open();
-	expect(model, "hf/tp2", 0, name, "model.layers.0.mlp.gate_up_proj.weight[0:2] model.layers.0.mlp.gate_up_proj.weight[4:6]");
-	expect(model, "vllm/tp2", 1, name, "model.layers.0.mlp.gate_up_proj.weight[2:4] model.layers.0.mlp.gate_up_proj.weight[6:8]");
+	expect(model, "hf/tp2", 0, name,
+	       "model.layers.0.mlp.gate_up_proj.weight[0:2] model.layers.0.mlp.gate_up_proj.weight[4:6]");
+	expect(model, "vllm/tp2", 1, name,
+	       "model.layers.0.mlp.gate_up_proj.weight[2:4] model.layers.0.mlp.gate_up_proj.weight[6:8]");
 	sl_model_close(model);
 }
 
@@ -464,7 +484,8 @@ Test(view, B71_row_parallel_bias_is_whole_everywhere)
 	struct sl_model *model = family_open(f, "BF16", "bfloat16", false);
 
 	for (unsigned r = 0; r < 2; r++) {
-		expect(model, "vllm/tp2", r, "model.layers.0.self_attn.o_proj.bias", "model.layers.0.self_attn.o_proj.bias");
+		expect(model, "vllm/tp2", r, "model.layers.0.self_attn.o_proj.bias",
+		       "model.layers.0.self_attn.o_proj.bias");
 		expect(model, "vllm/tp2", r, "model.layers.0.mlp.down_proj.bias", "model.layers.0.mlp.down_proj.bias");
 	}
 	sl_model_close(model);
@@ -475,7 +496,8 @@ Test(view, B73_norms_per_head_are_whole)
 	struct sl_model *model = family_open(family_find("qwen3"), "BF16", "bfloat16", false);
 
 	for (unsigned r = 0; r < 4; r++)
-		expect(model, "vllm/tp4", r, "model.layers.0.self_attn.k_norm.weight", "model.layers.0.self_attn.k_norm.weight");
+		expect(model, "vllm/tp4", r, "model.layers.0.self_attn.k_norm.weight",
+		       "model.layers.0.self_attn.k_norm.weight");
 	sl_model_close(model);
 }
 
@@ -487,15 +509,18 @@ Test(view, B73_norm_over_all_heads_is_refused)
 	family_build(f, &f->sizes, "BF16", "bfloat16", false, "");
 	checkpoint_replace("BF16", "64", "model.layers.0.self_attn.q_norm.weight");
 	checkpoint_write(1);
-	checkpoint_refused("model.safetensors", "'model.layers.0.self_attn.q_norm.weight'", "64 rows", "8 (head_dim)", NULL);
+	checkpoint_refused("model.safetensors", "'model.layers.0.self_attn.q_norm.weight'", "64 rows", "8 (head_dim)",
+			   NULL);
 }
 
 Test(view, B76_square_matrix_is_cut_by_its_role)
 {
 	struct sl_model *model = llama((struct sizes){ 1, 16, 4, 4, 4, 16, 64, 0 }, "");
 
-	expect(model, "vllm/tp2", 1, "model.layers.0.self_attn.o_proj.weight", "model.layers.0.self_attn.o_proj.weight[:,8:16]");
-	expect(model, "vllm/tp2", 1, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight[:,8:16]");
+	expect(model, "vllm/tp2", 1, "model.layers.0.self_attn.o_proj.weight",
+	       "model.layers.0.self_attn.o_proj.weight[:,8:16]");
+	expect(model, "vllm/tp2", 1, "model.layers.0.mlp.down_proj.weight",
+	       "model.layers.0.mlp.down_proj.weight[:,8:16]");
 	sl_model_close(model);
 }
 
@@ -506,8 +531,10 @@ Test(view, B77_kv_heads_are_replicated_in_blocks)
 
 	for (unsigned r = 0; r < 8; r++) {
 		unsigned kv = r / 4 * 4;
-		snprintf(parts, sizeof(parts), "model.layers.0.self_attn.q_proj.weight[%u:%u] model.layers.0.self_attn.k_proj.weight[%u:%u] "
-			 "model.layers.0.self_attn.v_proj.weight[%u:%u]", 4 * r, 4 * r + 4, kv, kv + 4, kv, kv + 4);
+		snprintf(parts, sizeof(parts),
+			 "model.layers.0.self_attn.q_proj.weight[%u:%u] model.layers.0.self_attn.k_proj.weight[%u:%u] "
+			 "model.layers.0.self_attn.v_proj.weight[%u:%u]",
+			 4 * r, 4 * r + 4, kv, kv + 4, kv, kv + 4);
 		expect(model, "vllm/tp8", r, "model.layers.0.self_attn.qkv_proj.weight", parts);
 	}
 	sl_model_close(model);
@@ -551,7 +578,8 @@ Test(view, B82_one_kv_head)
 
 	for (unsigned r = 0; r < 4; r++) {
 		struct sl_view *view = checkpoint_view(model, "hf/tp4", 0, r);
-		checkpoint_expect(view, "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.k_proj.weight");
+		checkpoint_expect(view, "model.layers.0.self_attn.k_proj.weight",
+				  "model.layers.0.self_attn.k_proj.weight");
 		sl_view_close(view);
 	}
 	sl_model_close(model);
@@ -597,7 +625,8 @@ Test(view, B90_tied_head_of_the_last_stage)
 	struct sl_model *model = checkpoint_open();
 	for (unsigned r = 0; r < 2; r++) {
 		const char *parts = r ? "zeros[32]" : "model.embed_tokens.weight zeros[22]";
-		struct sl_view *first = checkpoint_view(model, "vllm/tp2-pp2", 0, r), *last = checkpoint_view(model, "vllm/tp2-pp2", 1, r);
+		struct sl_view *first = checkpoint_view(model, "vllm/tp2-pp2", 0, r),
+			       *last = checkpoint_view(model, "vllm/tp2-pp2", 1, r);
 		checkpoint_expect(first, "model.embed_tokens.weight", parts);
 		cr_assert(!sl_view_find(first, "lm_head.weight"));
 		checkpoint_expect(last, "lm_head.weight", parts);
@@ -847,11 +876,24 @@ Test(view, reading_past_the_end)
 
 Test(view, files_that_pass)
 {
-	static const char *const yes[] = { "config.json", "tokenizer.json", "generation_config.json", "modeling_x.py", "README.md",
-					   "chat_template.jinja", "tokenizer.model", "1_Pooling/config.json" };
-	static const char *const no[] = { "model.safetensors", "a/b.safetensors", "pytorch_model.bin", "MODEL.SAFETENSORS",
-					  "model.safetensors.index.json", "pytorch_model.bin.index.json", "model.gguf", ".gitattributes",
-					  "a/.hidden", "x.tmp", "x~", "._config.json", "x.incomplete", "consolidated.00.pth" };
+	static const char *const yes[] = {
+		"config.json", "tokenizer.json",      "generation_config.json", "modeling_x.py",
+		"README.md",   "chat_template.jinja", "tokenizer.model",	"1_Pooling/config.json"
+	};
+	static const char *const no[] = { "model.safetensors",
+					  "a/b.safetensors",
+					  "pytorch_model.bin",
+					  "MODEL.SAFETENSORS",
+					  "model.safetensors.index.json",
+					  "pytorch_model.bin.index.json",
+					  "model.gguf",
+					  ".gitattributes",
+					  "a/.hidden",
+					  "x.tmp",
+					  "x~",
+					  "._config.json",
+					  "x.incomplete",
+					  "consolidated.00.pth" };
 
 	for (unsigned i = 0; i < LEN(yes); i++)
 		cr_assert(sl_view_passes(yes[i]), "%s", yes[i]);

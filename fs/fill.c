@@ -1,0 +1,467 @@
+/*
+ * fill.c - cutting pieces into units, and the two kinds of unit: a window of the source, scattered; a stretch of one piece,
+ * made by the slicer.
+ *
+ * A window is mapped by one system call before it is copied and let go of after, so that the page tables and what is shown
+ * as resident stay small. Where its pages are not in the cache yet, the kernel is told to read them and the next windows in
+ * large requests: page faults would ask for 128 KiB at a time, and wait for each.
+ */
+#include "fs/fill.h"
+#include "fs/guard.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#define WINDOW	   (UINT64_C(8) << 20)	 /* source bytes of a unit */
+#define AHEAD	   (UINT64_C(32) << 20)	 /* that are asked for behind a window that had to be read */
+#define REQUEST	   (UINT64_C(256) << 10) /* of them at a time: the kernel cuts a longer one short */
+#define SEAM	   (UINT64_C(64) << 10)	 /* source bytes that may lie between two runs of one stretch */
+#define ALONE	   (UINT64_C(4) << 20)	 /* output bytes of a unit that the slicer makes */
+#define STREAM_MIN 256			 /* bytes from which on stores go past the caches */
+#define PAGE	   UINT64_C(4096)
+
+struct fill_source {
+	const struct sl_model *model;
+	unsigned char **maps; /* per shard; NULL: it could not be mapped, or is empty */
+};
+
+/* A copied piece: `count` runs of the source, one after another at dst. */
+struct job {
+	uint64_t src, end; /* source bytes from the first run to the last */
+	uint64_t run, stride, count;
+	uint32_t shard;
+	unsigned char *dst;
+};
+
+struct unit {
+	uint64_t start, end;	      /* of the source; of the piece's output */
+	const struct sl_piece *piece; /* made by the slicer; NULL: a window */
+	unsigned char *dst;	      /* of the piece */
+	uint32_t first, n;	      /* jobs of the window's stretch */
+};
+
+struct fill {
+	struct fill_source *source;
+	struct fill_target *targets;
+	size_t n_targets;
+	struct job *jobs;
+	size_t n_jobs, room_jobs;
+	struct unit *units;
+	size_t n_units, room_units;
+	struct guard_range *ranges; /* all that a unit may touch: the shards, the targets */
+	size_t n_ranges;
+};
+
+static uint64_t min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- the source ---- */
+
+/* A shard that cannot be mapped is read instead. */
+static unsigned char *map_shard(const struct sl_shard *shard)
+{
+	void *map = shard->size ? mmap(NULL, shard->size, PROT_READ, MAP_SHARED, shard->fd, 0) : MAP_FAILED;
+
+	return map == MAP_FAILED ? NULL : map;
+}
+
+int fill_source_open(struct fill_source **out, const struct sl_model *model, struct sl_error *err)
+{
+	struct fill_source *source = calloc(1, sizeof(*source));
+	uint32_t n = model->shards.n_shards;
+
+	*out = NULL;
+	if (source)
+		source->maps = calloc(n + 1u, sizeof(*source->maps));
+	if (!source || !source->maps) {
+		free(source);
+		return sl_fail(err, ENOMEM, "no memory to map %u shards", n);
+	}
+	source->model = model;
+	for (uint32_t i = 0; i < n; i++)
+		source->maps[i] = map_shard(&model->shards.shards[i]);
+	*out = source;
+	return guard_install(err);
+}
+
+void fill_source_close(struct fill_source *source)
+{
+	if (!source)
+		return;
+	for (uint32_t i = 0; i < source->model->shards.n_shards; i++)
+		if (source->maps[i])
+			munmap(source->maps[i], source->model->shards.shards[i].size);
+	free(source->maps);
+	free(source);
+}
+
+/* ---- cutting the work ---- */
+
+static int no_memory(struct sl_error *err)
+{
+	return sl_fail(err, ENOMEM, "no memory to plan the filling of a file");
+}
+
+/* `array` with room for an element after `n`; NULL without memory. */
+static void *grown(void *array, size_t n, size_t *room, size_t size)
+{
+	size_t more = *room ? 2 * *room : 64;
+
+	if (n < *room)
+		return array;
+	array = reallocarray(array, more, size);
+	if (array)
+		*room = more;
+	return array;
+}
+
+static int add_unit(struct fill *fill, const struct unit *unit, struct sl_error *err)
+{
+	struct unit *units = grown(fill->units, fill->n_units, &fill->room_units, sizeof(*units));
+
+	if (!units)
+		return no_memory(err);
+	fill->units = units;
+	fill->units[fill->n_units++] = *unit;
+	return 0;
+}
+
+static int add_alone(struct fill *fill, const struct sl_piece *piece, unsigned char *dst, struct sl_error *err)
+{
+	int rc = 0;
+
+	for (uint64_t at = 0; !rc && at < piece->len; at += ALONE)
+		rc = add_unit(fill, &(struct unit){ at, min(at + ALONE, piece->len), piece, dst, 0, 0 }, err);
+	return rc;
+}
+
+static int add_job(struct fill *fill, const struct sl_piece *p, unsigned char *dst, struct sl_error *err)
+{
+	struct job *jobs = grown(fill->jobs, fill->n_jobs, &fill->room_jobs, sizeof(*jobs)), *job;
+
+	if (!jobs)
+		return no_memory(err);
+	fill->jobs = jobs;
+	job = &jobs[fill->n_jobs++];
+	*job = (struct job){
+		.src = p->src, .run = p->run, .stride = p->stride, .count = p->count, .shard = p->shard, .dst = dst
+	};
+	if (p->count == 1 || p->run == p->stride) {
+		job->run = job->stride = p->len;
+		job->count = 1;
+	}
+	job->end = job->src + (job->count - 1) * job->stride + job->run;
+	return 0;
+}
+
+/* Runs that lie far apart are worth reading in windows only when other targets want what lies between. */
+static bool is_scattered(const struct fill *fill, const struct sl_piece *p)
+{
+	uint64_t gap = p->count > 1 ? p->stride - p->run : 0;
+
+	return gap > SEAM && (fill->n_targets == 1 || gap / p->run >= 2 * fill->n_targets);
+}
+
+/* Does all of it lie in its shard, as it was planned? */
+static bool is_inside(const struct sl_shard *shard, const struct sl_piece *p)
+{
+	uint64_t span, end, len;
+
+	return p->count && p->run <= p->stride && !__builtin_mul_overflow(p->count - 1u, p->stride, &span) &&
+	       !__builtin_add_overflow(span, p->run, &span) && !__builtin_add_overflow(p->src, span, &end) &&
+	       end <= shard->size && !__builtin_mul_overflow(p->count, p->run, &len) && len == p->len;
+}
+
+static int add_piece(struct fill *fill, const struct sl_piece *p, unsigned char *dst, struct sl_error *err)
+{
+	if (p->op != SL_OP_COPY || !fill->source->maps[p->shard] || is_scattered(fill, p) ||
+	    !is_inside(&fill->source->model->shards.shards[p->shard], p))
+		return add_alone(fill, p, dst, err);
+	return add_job(fill, p, dst, err);
+}
+
+static int add_target(struct fill *fill, const struct fill_target *target, struct sl_error *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < target->file->n_pieces; i++)
+		rc = add_piece(fill, &target->file->pieces[i], target->bytes + target->file->pieces[i].off, err);
+	return rc;
+}
+
+static int source_order(const void *a, const void *b)
+{
+	const struct job *x = a, *y = b;
+
+	if (x->shard != y->shard)
+		return x->shard < y->shard ? -1 : 1;
+	return (x->src > y->src) - (x->src < y->src);
+}
+
+/* Jobs from `first` on that are one stretch: its end, and how many. */
+static uint64_t find_stretch(const struct fill *fill, size_t first, size_t *n)
+{
+	const struct job *jobs = fill->jobs;
+	uint64_t end = jobs[first].end;
+	size_t i = first + 1;
+
+	while (i < fill->n_jobs && jobs[i].shard == jobs[first].shard && jobs[i].src <= end + SEAM)
+		end = max(end, jobs[i++].end);
+	*n = i - first;
+	return end;
+}
+
+static int add_windows(struct fill *fill, struct sl_error *err)
+{
+	int rc = 0;
+
+	for (size_t first = 0, n; !rc && first < fill->n_jobs; first += n) {
+		uint64_t end = find_stretch(fill, first, &n), at = fill->jobs[first].src & ~(PAGE - 1);
+
+		for (; !rc && at < end; at += WINDOW)
+			rc = add_unit(
+				fill,
+				&(struct unit){ at, min(at + WINDOW, end), NULL, NULL, (uint32_t)first, (uint32_t)n },
+				err);
+	}
+	return rc;
+}
+
+static int cut(struct fill *fill, struct sl_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < fill->n_targets; i++)
+		rc = add_target(fill, &fill->targets[i], err);
+	if (rc)
+		return rc;
+	if (fill->n_jobs)
+		qsort(fill->jobs, fill->n_jobs, sizeof(*fill->jobs), source_order);
+	return add_windows(fill, err);
+}
+
+static void list_ranges(struct fill *fill)
+{
+	const struct sl_shards *shards = &fill->source->model->shards;
+
+	for (uint32_t i = 0; i < shards->n_shards; i++)
+		if (fill->source->maps[i])
+			fill->ranges[fill->n_ranges++] =
+				(struct guard_range){ fill->source->maps[i], shards->shards[i].size };
+	for (size_t i = 0; i < fill->n_targets; i++)
+		fill->ranges[fill->n_ranges++] =
+			(struct guard_range){ fill->targets[i].bytes, fill->targets[i].file->size };
+}
+
+int fill_open(struct fill **out, struct fill_source *source, const struct fill_target *targets, size_t n,
+	      struct sl_error *err)
+{
+	struct fill *fill = calloc(1, sizeof(*fill));
+	int rc;
+
+	*out = NULL;
+	if (!fill)
+		return no_memory(err);
+	fill->source = source;
+	fill->n_targets = n;
+	fill->targets = calloc(n, sizeof(*targets));
+	fill->ranges = calloc(source->model->shards.n_shards + n, sizeof(*fill->ranges));
+	if (fill->targets && fill->ranges) {
+		memcpy(fill->targets, targets, n * sizeof(*targets));
+		list_ranges(fill);
+		rc = cut(fill, err);
+	} else {
+		rc = no_memory(err);
+	}
+	if (rc)
+		fill_close(fill);
+	else
+		*out = fill;
+	return rc;
+}
+
+void fill_close(struct fill *fill)
+{
+	if (!fill)
+		return;
+	free(fill->targets);
+	free(fill->jobs);
+	free(fill->units);
+	free(fill->ranges);
+	free(fill);
+}
+
+size_t fill_n_units(const struct fill *fill)
+{
+	return fill->n_units;
+}
+
+/* ---- copying ---- */
+
+/* What is written here is read by another processor, much later: it need not push out what the caches hold. */
+static void copy(unsigned char *dst, const unsigned char *src, size_t len)
+{
+#ifdef __x86_64__
+	if (len >= STREAM_MIN) {
+		size_t head = -(uintptr_t)dst & 15, n;
+
+		memcpy(dst, src, head);
+		for (n = head; n + 64 <= len; n += 64) {
+			const __m128i *from = (const void *)(src + n);
+			__m128i *to = (void *)(dst + n);
+			__m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
+			__m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
+
+			_mm_stream_si128(to, a);
+			_mm_stream_si128(to + 1, b);
+			_mm_stream_si128(to + 2, c);
+			_mm_stream_si128(to + 3, d);
+		}
+		dst += n;
+		src += n;
+		len -= n;
+	}
+#endif
+	memcpy(dst, src, len);
+}
+
+/* What of a job lies in source bytes [start, end). */
+static void copy_job(const struct job *job, const unsigned char *map, uint64_t start, uint64_t end)
+{
+	uint64_t from = start > job->src ? start - job->src : 0, to = min(end, job->end) - job->src;
+
+	for (uint64_t i = from / job->stride; i < job->count && i * job->stride < to; i++) {
+		uint64_t run = i * job->stride, low = max(from, run), high = min(to, run + job->run);
+
+		if (low < high)
+			copy(job->dst + i * job->run + (low - run), map + job->src + low, high - low);
+	}
+}
+
+struct work {
+	const struct fill *fill;
+	const struct unit *unit;
+	struct sl_error *err;
+};
+
+static int copy_window(void *context)
+{
+	const struct work *work = context;
+	const struct unit *unit = work->unit;
+	const struct job *jobs = work->fill->jobs + unit->first;
+	const unsigned char *map = work->fill->source->maps[jobs->shard];
+
+	for (uint32_t i = 0; i < unit->n && jobs[i].src < unit->end; i++)
+		if (jobs[i].end > unit->start)
+			copy_job(&jobs[i], map, unit->start, unit->end);
+#ifdef __x86_64__
+	_mm_sfence();
+#endif
+	return 0;
+}
+
+static int make_alone(void *context)
+{
+	const struct work *work = context;
+	const struct unit *unit = work->unit;
+
+	return sl_piece_read(work->fill->source->model, unit->piece, unit->start, unit->end - unit->start,
+			     unit->dst + unit->start, work->err);
+}
+
+/* ---- a window of the source ---- */
+
+static bool is_cached(int fd, uint64_t at)
+{
+	unsigned char byte;
+
+	return preadv2(fd, &(struct iovec){ &byte, 1 }, 1, (off_t)at, RWF_NOWAIT) == 1 || errno != EAGAIN;
+}
+
+/* Start reading what is not in the cache. */
+static void read_ahead(const struct sl_shard *shard, uint64_t start, uint64_t end)
+{
+	if (is_cached(shard->fd, start) && is_cached(shard->fd, end - 1))
+		return;
+	end = min(end + AHEAD, shard->size);
+	for (; start < end; start += REQUEST)
+		readahead(shard->fd, (off_t)start, min(REQUEST, end - start));
+}
+
+static void advise(unsigned char *map, const struct unit *unit, int advice)
+{
+	madvise(map + unit->start, unit->end - unit->start, advice);
+}
+
+/* ---- a unit ---- */
+
+static int run_guarded(struct work *work, guard_fn *fn)
+{
+	return guard_run(work->fill->ranges, work->fill->n_ranges, fn, work);
+}
+
+/* A mapping has failed: that the source changed would explain it. */
+static int explain(const struct sl_shard *shard, struct sl_error *err)
+{
+	int rc = sl_shard_read(shard, NULL, 0, 0, err);
+
+	return rc ? rc : sl_fail(err, EIO, "%s: cannot be read, or there is no memory to hold it", SL_ESC(shard->name));
+}
+
+static int scatter(struct work *work)
+{
+	const struct unit *unit = work->unit;
+	uint32_t shard = work->fill->jobs[unit->first].shard;
+	const struct sl_shard *source = &work->fill->source->model->shards.shards[shard];
+	int rc;
+
+	read_ahead(source, unit->start, unit->end);
+	advise(work->fill->source->maps[shard], unit, MADV_POPULATE_READ);
+	rc = run_guarded(work, copy_window);
+	advise(work->fill->source->maps[shard], unit, MADV_DONTNEED);
+	return rc == -EFAULT ? explain(source, work->err) : rc;
+}
+
+int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
+{
+	struct work work = { fill, &fill->units[unit], err };
+	int rc;
+
+	if (!work.unit->piece)
+		return scatter(&work);
+	rc = run_guarded(&work, make_alone);
+	return rc == -EFAULT ? sl_fail(err, EIO, "there is no memory to hold a staged file") : rc;
+}
+
+/* Reading nothing of a shard still looks whether it has changed. */
+static int verify_shard(const struct fill *fill, uint32_t shard, struct sl_error *err)
+{
+	return sl_shard_read(&fill->source->model->shards.shards[shard], NULL, 0, 0, err);
+}
+
+/* Pieces that the slicer made were verified as they were read. */
+int fill_verify(const struct fill *fill, struct sl_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < fill->n_jobs; i++)
+		if (i == 0 || fill->jobs[i].shard != fill->jobs[i - 1].shard)
+			rc = verify_shard(fill, fill->jobs[i].shard, err);
+	return rc;
+}

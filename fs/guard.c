@@ -1,0 +1,61 @@
+/*
+ * guard.c - a handler of SIGBUS that jumps back into guard_run().
+ *
+ * SIGBUS of a page fault comes to the thread that touched the page, between two of its instructions, so jumping out of the
+ * handler is as safe as a goto. SA_NODEFER: the signal stays unblocked without a mask to restore.
+ */
+#include "fs/guard.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+
+struct guarded {
+	const struct guard_range *ranges;
+	size_t n;
+	sigjmp_buf back;
+};
+
+static __thread struct guarded *volatile guarded;
+
+static int is_within(const struct guarded *g, const unsigned char *at)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (at >= g->ranges[i].start && at < g->ranges[i].start + g->ranges[i].len)
+			return 1;
+	return 0;
+}
+
+static void on_sigbus(int sig, siginfo_t *info, void *context)
+{
+	struct guarded *g = guarded;
+
+	(void)context;
+	if (g && is_within(g, info->si_addr))
+		siglongjmp(g->back, 1);
+	signal(sig, SIG_DFL); /* the instruction faults again, for good */
+}
+
+int guard_install(struct sl_error *err)
+{
+	struct sigaction action = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER };
+
+	if (sigaction(SIGBUS, &action, NULL))
+		return sl_fail(err, errno, "cannot handle SIGBUS: %s", strerror(errno));
+	return 0;
+}
+
+int guard_run(const struct guard_range *ranges, size_t n, guard_fn *fn, void *context)
+{
+	struct guarded g = { .ranges = ranges, .n = n };
+	int rc;
+
+	if (sigsetjmp(g.back, 0)) {
+		guarded = NULL;
+		return -EFAULT;
+	}
+	guarded = &g;
+	rc = fn(context);
+	guarded = NULL;
+	return rc;
+}

@@ -1,0 +1,67 @@
+/*
+ * stage.h - which files the kernel reads by itself, and making them ready just ahead of their readers.
+ *
+ * Files that are the source's are passed through as they are. Weight files are materialised in memory (slot.h) when their
+ * reader can be foreseen (line.h), by threads of the stage that fill those of several ranks from one pass over the source
+ * (fill.h), and passed through then. Every other open is streamed, and always right.
+ *
+ *      open ──┬─ streamed ── read past the header? ── the next parts are filled
+ *             ├─ full: passed through
+ *             └─ being filled: answered when it is
+ *
+ * The kernel cannot mix both ways in one inode: the first open decides, and it holds until the last one ends. All
+ * functions are thread-safe.
+ */
+#ifndef FS_STAGE_H
+#define FS_STAGE_H
+
+#include "fs/tree.h"
+#include "slicer/error.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct stage;
+struct part;
+
+/* One open of a file, embedded in the caller's. */
+struct stage_open {
+	/* Called from another thread once it is known how the file is served. */
+	void (*decided)(struct stage_open *open);
+	int backing; /* what the kernel is to read, or 0: the file is streamed */
+	int fd;	     /* the same for ourselves; -1 */
+	/* Private. */
+	struct stage_open *next;
+	struct part *part;
+	_Atomic bool evident;
+};
+
+/* `budget` bytes of memory at most; 0 stages nothing. The tree must outlive the stage. Starts no thread. */
+int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_error *err) SL_MUST_CHECK;
+
+/* The mount answers: see whether the kernel passes files through, and start the threads. `device` is the session's
+ * /dev/fuse, -1 when it is known that it does not; `read_ahead` how far its read-ahead may reach past what is read. */
+void stage_start(struct stage *stage, int device, const char *why, uint64_t read_ahead);
+
+/* Stop the threads; opens that wait are answered. Nothing may be opened after. */
+void stage_stop(struct stage *stage);
+void stage_free(struct stage *stage);
+
+/* Begin an open; `fd` is that of a NODE_SOURCE. True: open->backing is set. False: it will be, see `decided`. */
+bool stage_begin(struct stage *stage, struct stage_open *open, const struct node *node, int fd);
+/* Bytes of a streamed open have been asked for. */
+void stage_read(struct stage *stage, struct stage_open *open, uint64_t off, uint64_t len);
+void stage_end(struct stage *stage, struct stage_open *open);
+
+struct stage_figures {
+	const char *passthrough; /* NULL: yes; else why not */
+	const char *staging;	 /* NULL: yes; else why not */
+	const char *kind;	 /* of memory */
+	uint64_t budget, used;	 /* bytes */
+	uint64_t n_staged, bytes_staged, n_failed, n_passed;
+	unsigned threads;
+};
+
+void stage_figures(struct stage *stage, struct stage_figures *figures);
+
+#endif

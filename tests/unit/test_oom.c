@@ -1,0 +1,133 @@
+/*
+ * test_oom.c - the n-th allocation fails, for n = 1, 2, … until none does: -ENOMEM each time, and nothing is left behind
+ * (the sanitizer's report would say).
+ */
+#include "checkpoint.h"
+#include "family.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+
+TestSuite(oom, .init = checkpoint_setup, .fini = checkpoint_teardown, .timeout = 120);
+
+static unsigned open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+static void open_model(void)
+{
+	unsigned files = open_files(), n = 0;
+	struct sl_model *model;
+	int ret;
+
+	do {
+		struct sl_error err = SL_ERROR_INIT;
+		sl_arena_fail_after(++n);
+		ret = sl_model_open(&model, fixture_dir(), NULL, &err);
+		sl_arena_fail_after(0);
+		if (ret) {
+			cr_assert_eq(ret, -ENOMEM, "allocation %u: %d (%s)", n, ret, err.text);
+			cr_assert(model == NULL && strstr(err.text, "memory"), "%s", err.text);
+			cr_assert_eq(open_files(), files, "allocation %u: a file is left open", n);
+		}
+	} while (ret);
+	cr_assert_gt(n, 10, "only %u allocations", n);
+	sl_model_close(model);
+	cr_assert_eq(open_files(), files);
+}
+
+static void open_view(const struct sl_model *model, enum sl_engine_id engine, const char *name)
+{
+	const struct sl_view_options options = { .part_bytes = 4000 };
+	struct sl_layout layout;
+	struct sl_view *view;
+	unsigned n = 0;
+	int ret;
+
+	cr_assert_eq(sl_layout_parse(&layout, name), 0);
+	do {
+		struct sl_error err = SL_ERROR_INIT;
+		sl_arena_fail_after(++n);
+		ret = sl_view_open(&view, model, &sl_engines[engine], &layout, layout.pp - 1, layout.tp - 1, &options,
+				   &err);
+		sl_arena_fail_after(0);
+		if (ret) {
+			cr_assert_eq(ret, -ENOMEM, "allocation %u: %d (%s)", n, ret, err.text);
+			cr_assert(view == NULL && strstr(err.text, "memory"), "%s", err.text);
+		}
+	} while (ret);
+	cr_assert_gt(n, 10, "only %u allocations", n);
+	sl_view_close(view);
+}
+
+Test(oom, model)
+{
+	static const char *const names[] = { "llama", "mistral", "gpt2", "falcon-rw", "bert" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const struct family *f = family_find(names[i]);
+		family_build(f, &f->sizes, "BF16", "bfloat16", false, ",\"model_type\":\"x\",\"text_config\":{}");
+		checkpoint_write_file(f->file);
+		open_model();
+		checkpoint_teardown();
+		checkpoint_setup();
+	}
+}
+
+Test(oom, model_in_shards)
+{
+	const struct family *f = family_find("llama");
+
+	family_build(f, &f->sizes, "BF16", "bfloat16", false, ",\"tie_word_embeddings\":true");
+	checkpoint_write(3);
+	open_model();
+}
+
+Test(oom, view)
+{
+	struct sl_model *model = family_open(family_find("llama"), "BF16", NULL, false);
+
+	open_view(model, SL_VLLM, "tp2-pp2");
+	open_view(model, SL_HF, "tp2");
+	sl_model_close(model);
+}
+
+Test(oom, view_with_positions)
+{
+	const struct family *f = family_find("bert");
+
+	family_build(f, &f->sizes, "BF16", NULL, false, "");
+	checkpoint_drop("embeddings.position_ids");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	open_view(model, SL_VLLM, "tp2");
+	sl_model_close(model);
+}
+
+Test(oom, npy)
+{
+	struct sl_model *model = family_open(family_find("llama"), "BF16", "bfloat16", false);
+	struct sl_view *view = checkpoint_view(model, "vllm/tp2", 0, 0);
+	struct sl_arena arena;
+	struct sl_file file;
+
+	sl_arena_init(&arena);
+	for (unsigned n = 1; n <= 2; n++) {
+		struct sl_error err = SL_ERROR_INIT;
+		sl_arena_fail_after(n);
+		cr_assert_eq(sl_view_npy(view, &view->tensors[0], &arena, &file, &err), -ENOMEM);
+		sl_arena_fail_after(0);
+	}
+	sl_arena_release(&arena);
+	sl_view_close(view);
+	sl_model_close(model);
+}
