@@ -86,18 +86,20 @@ int sl_arch_find(const struct sl_arch **out, const struct sl_config *config, enu
 	return refuse(config->architecture, format, err);
 }
 
-bool sl_always(const struct sl_config *config, enum sl_part part)
+bool sl_always(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
-	(void)config, (void)part;
+	(void)config, (void)part, (void)layer;
 	return true;
 }
 
-bool sl_has_attention_bias(const struct sl_config *config, enum sl_part part)
+bool sl_has_attention_bias(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "attention_bias", false) || sl_config_bool(config, part, "bias", false);
 }
 
-bool sl_has_mlp_bias(const struct sl_config *config, enum sl_part part)
+bool sl_has_mlp_bias(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "mlp_bias", false);
 }

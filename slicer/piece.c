@@ -150,6 +150,66 @@ static int transpose_elements(const struct sl_model *model, const struct sl_piec
 	return 0;
 }
 
+/* Bytes of one output row that one part makes: [from, to) of the row, as far as the part has them. */
+static int read_row_part(const struct sl_model *model, const struct sl_piece *part, uint64_t row, uint64_t from, uint64_t to,
+			 unsigned char *dst, struct sl_error *err)
+{
+	uint64_t width = part->len / part->count, first = from > part->off ? from : part->off;
+	uint64_t last = to < part->off + width ? to : part->off + width;
+
+	if (first >= last)
+		return 0;
+	return sl_piece_read(model, part, row * width + first - part->off, last - first, dst + (first - from), err);
+}
+
+/* Whole rows: each part's run of all of them is read at once and spread. */
+static int read_rows(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t n, unsigned char *dst,
+		     struct sl_error *err)
+{
+	unsigned char block[SPAN];
+
+	for (uint32_t i = 0; i < p->shard; i++) {
+		const struct sl_piece *part = &p->parts[i];
+		uint64_t width = part->len / part->count, at_once = SPAN / width;
+		for (uint64_t done = 0, now; done < n; done += now) {
+			now = min(n - done, at_once);
+			int ret = sl_piece_read(model, part, (row + done) * width, now * width, block, err);
+			if (ret)
+				return ret;
+			for (uint64_t r = 0; r < now; r++)
+				memcpy(dst + (done + r) * p->run + part->off, block + r * width, width);
+		}
+	}
+	return 0;
+}
+
+static bool has_short_rows(const struct sl_piece *p)
+{
+	return p->run <= SPAN;
+}
+
+static int read_columns(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
+			struct sl_error *err)
+{
+	while (len > 0) {
+		uint64_t row = skip / p->run, inside = skip % p->run, now = min(len, p->run - inside);
+		int ret = 0;
+		if (inside == 0 && len >= 2 * p->run && has_short_rows(p)) {
+			now = len / p->run * p->run;
+			ret = read_rows(model, p, row, now / p->run, dst, err);
+		} else {
+			for (uint32_t i = 0; i < p->shard && !ret; i++)
+				ret = read_row_part(model, &p->parts[i], row, inside, inside + now, dst, err);
+		}
+		if (ret)
+			return ret;
+		skip += now;
+		dst += now;
+		len -= now;
+	}
+	return 0;
+}
+
 typedef int bytes_fn(const struct sl_model *, const struct sl_piece *, uint64_t skip, uint64_t len, unsigned char *dst,
 		     struct sl_error *);
 
@@ -163,6 +223,7 @@ static const struct {
 	[SL_OP_DATA] = { "data", read_data, NULL },
 	[SL_OP_CONVERT] = { "convert", NULL, convert_elements },
 	[SL_OP_TRANSPOSE] = { "transpose", NULL, transpose_elements },
+	[SL_OP_COLUMNS] = { "columns", read_columns, NULL },
 };
 
 const char *sl_op_name(enum sl_op op)

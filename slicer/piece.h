@@ -25,6 +25,7 @@ enum sl_op {
 	SL_OP_DATA,      /* bytes in memory: headers, constants, configuration */
 	SL_OP_CONVERT,   /* the runs, each element converted from one dtype to another (convert.h) */
 	SL_OP_TRANSPOSE, /* the runs as a matrix of count rows, written column by column, converted on the way */
+	SL_OP_COLUMNS,   /* other pieces side by side: a row of the output is one run of each */
 	SL_N_OPS
 };
 
@@ -34,11 +35,12 @@ struct sl_piece {
 	union {
 		uint64_t src;              /* first source byte in the shard */
 		const unsigned char *data; /* SL_OP_DATA: len bytes */
+		const struct sl_piece *parts; /* SL_OP_COLUMNS: `shard` of them, with as many runs each; .off is the column */
 	};
-	uint64_t run;    /* source bytes of one run: a whole number of elements */
+	uint64_t run;    /* source bytes of one run: a whole number of elements; of COLUMNS, bytes of an output row */
 	uint64_t stride; /* source bytes from the start of one run to that of the next */
 	uint32_t count;  /* runs */
-	uint32_t shard;
+	uint32_t shard; /* of COLUMNS, the number of parts */
 	uint8_t op;       /* enum sl_op */
 	uint8_t from, to; /* enum sl_dtype of CONVERT and TRANSPOSE; equal when nothing is converted */
 };
