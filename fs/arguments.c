@@ -98,33 +98,33 @@ int arguments_parse(struct arguments *arguments, int argc, char **argv, const st
 	return 0;
 }
 
-int checkpoint_open(struct checkpoint *checkpoint, const struct arguments *arguments, struct sl_error *err)
+int target_open(struct target *target, const struct arguments *arguments, struct sl_error *err)
 {
 	const struct sl_model_options for_model = options_for_model(&arguments->options);
 	const struct tree_options for_tree = options_for_tree(&arguments->options, NULL);
 	int rc;
 
-	*checkpoint = (struct checkpoint){ 0 };
-	rc = sl_model_open(&checkpoint->model, arguments->positional[0], &for_model, err);
-	return rc ? rc : tree_open(&checkpoint->tree, checkpoint->model, &for_tree, err);
+	*target = (struct target){ 0 };
+	rc = sl_model_open(&target->model, arguments->positional[0], &for_model, err);
+	return rc ? rc : tree_open(&target->tree, target->model, &for_tree, err);
 }
 
-void checkpoint_close(struct checkpoint *checkpoint)
+void target_close(struct target *target)
 {
-	tree_close(checkpoint->tree);
-	if (checkpoint->model)
-		sl_model_close(checkpoint->model);
+	tree_close(target->tree);
+	if (target->model)
+		sl_model_close(target->model);
 }
 
-const char *checkpoint_architecture(const struct checkpoint *checkpoint)
+const char *target_architecture(const struct target *target)
 {
-	const struct sl_model *model = checkpoint->model;
+	const struct sl_model *model = target->model;
 
 	return model->config.architecture ? model->config.architecture : model->arch->family;
 }
 
-void checkpoint_print_notes(const struct checkpoint *checkpoint, FILE *out)
+void target_print_notes(const struct target *target, FILE *out)
 {
-	for (const struct sl_note *note = checkpoint->model->notes; note; note = note->next)
+	for (const struct sl_note *note = target->model->notes; note; note = note->next)
 		fprintf(out, "note: %s\n", note->text);
 }

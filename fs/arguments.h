@@ -35,20 +35,20 @@ struct argument_rules {
 int arguments_parse(struct arguments *arguments, int argc, char **argv, const struct argument_rules *rules,
 		    struct sl_error *err) SL_MUST_CHECK;
 
-/* An open checkpoint and its tree. */
-struct checkpoint {
+/* What a command is about: an open checkpoint and its tree. */
+struct target {
 	struct sl_model *model;
 	struct tree *tree;
 };
 
-/* Open the one that positional[0] names. checkpoint_close() also after a failure. */
-int checkpoint_open(struct checkpoint *checkpoint, const struct arguments *arguments, struct sl_error *err) SL_MUST_CHECK;
-void checkpoint_close(struct checkpoint *checkpoint);
+/* Open what positional[0] names. target_close() also after a failure. */
+int target_open(struct target *target, const struct arguments *arguments, struct sl_error *err) SL_MUST_CHECK;
+void target_close(struct target *target);
 
 /* "LlamaForCausalLM", or the family where the configuration names none. */
-const char *checkpoint_architecture(const struct checkpoint *checkpoint);
+const char *target_architecture(const struct target *target);
 
 /* "note: …" lines. */
-void checkpoint_print_notes(const struct checkpoint *checkpoint, FILE *out);
+void target_print_notes(const struct target *target, FILE *out);
 
 #endif

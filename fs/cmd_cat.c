@@ -24,17 +24,17 @@ static int copy_node(struct tree *tree, struct node *node, struct sl_error *err)
 	return rc;
 }
 
-static int run(struct checkpoint *checkpoint, const struct arguments *arguments, struct sl_error *err)
+static int run(struct target *target, const struct arguments *arguments, struct sl_error *err)
 {
 	const char *path = arguments->positional[1];
 	struct node *node;
-	int rc = checkpoint_open(checkpoint, arguments, err);
+	int rc = target_open(target, arguments, err);
 
 	if (rc == 0)
-		rc = tree_path(checkpoint->tree, path, &node, err);
+		rc = tree_path(target->tree, path, &node, err);
 	if (rc)
 		return rc;
-	rc = copy_node(checkpoint->tree, node, err);
+	rc = copy_node(target->tree, node, err);
 	return rc && err->errnum ? sl_error_prefix(err, "%s", SL_ESC(path)) : rc;
 }
 
@@ -42,14 +42,14 @@ int cmd_cat(int argc, char **argv)
 {
 	const struct argument_rules rules = { .min = 2, .max = 2 };
 	struct arguments arguments;
-	struct checkpoint checkpoint = { 0 };
+	struct target target = { 0 };
 	struct sl_error err = SL_ERROR_INIT;
 	int rc;
 
 	if (arguments_parse(&arguments, argc, argv, &rules, &err))
 		return options_fail(&err);
-	rc = run(&checkpoint, &arguments, &err);
-	checkpoint_close(&checkpoint);
+	rc = run(&target, &arguments, &err);
+	target_close(&target);
 	/* A reader that has seen enough is no error. */
 	return rc == 0 || rc == -EPIPE ? EXIT_OK : command_fail(&err);
 }

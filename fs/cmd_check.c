@@ -1,9 +1,9 @@
 /*
  * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for?
  *
- * Opening a checkpoint checks it: shards, headers, names, shapes. With a PATH, such as vllm/tp8, every rank of that layout
- * is planned too, the pieces of every file are checked against its size and the shards', and tensors of the checkpoint
- * that no rank reads are named.
+ * Opening a checkpoint checks it: shards, headers, names, shapes. With a PATH, such as vllm/tp8, every rank of that
+ * layout is planned too, the pieces of every file are checked against its size and the shards', and tensors of the
+ * checkpoint that no rank reads are named.
  */
 #include "fs/arguments.h"
 #include "fs/command.h"
@@ -18,7 +18,7 @@
 enum { NAMES_SHOWN = 10 };
 
 struct check {
-	struct checkpoint checkpoint;
+	struct target target;
 	bool as_json;
 	struct json_writer json;
 	const struct sl_engine *engine;
@@ -47,9 +47,9 @@ static void tell_number(struct check *check, const char *key, uint64_t value)
 
 static void tell_model(struct check *check)
 {
-	const struct sl_model *model = check->checkpoint.model;
+	const struct sl_model *model = check->target.model;
 
-	tell(check, "architecture", checkpoint_architecture(&check->checkpoint));
+	tell(check, "architecture", target_architecture(&check->target));
 	tell(check, "dtype", sl_dtypes[model->dtype].name);
 	tell(check, "format", model->shards.format == SL_FORMAT_MISTRAL ? "mistral" : "hf");
 	tell_number(check, "files", model->shards.n_shards);
@@ -57,7 +57,7 @@ static void tell_model(struct check *check)
 	tell_number(check, "ignored", model->n_ignored);
 	tell_number(check, "bytes", model->total_bytes);
 	if (!check->as_json) {
-		checkpoint_print_notes(&check->checkpoint, stdout);
+		target_print_notes(&check->target, stdout);
 		return;
 	}
 	json_begin(&check->json, "notes", '[');
@@ -106,7 +106,7 @@ static int check_file(const struct check *check, const struct sl_file *file, str
 		if (p->off != end || p->len == 0)
 			return sl_fail(err, EINVAL, "%s: piece %u begins at %" PRIu64 ", not at %" PRIu64,
 				       SL_ESC(file->name), i, p->off, end);
-		if (!is_in_shard(check->checkpoint.model, p))
+		if (!is_in_shard(check->target.model, p))
 			return sl_fail(err, EINVAL, "%s: piece %u reads outside its shard", SL_ESC(file->name), i);
 		end += p->len;
 	}
@@ -118,7 +118,7 @@ static int check_file(const struct check *check, const struct sl_file *file, str
 
 static void mark_read(struct check *check, const struct sl_output *output)
 {
-	const struct sl_tensor *tensors = check->checkpoint.model->shards.tensors, *t;
+	const struct sl_tensor *tensors = check->target.model->shards.tensors, *t;
 
 	for (uint32_t i = 0; i < output->n_pieces; i++) {
 		const struct sl_piece *p = &output->pieces[i];
@@ -155,8 +155,8 @@ static void tell_rank(struct check *check, const struct sl_view *view)
 static int check_rank(struct check *check, unsigned stage, unsigned rank, struct sl_error *err)
 {
 	struct sl_view *view;
-	int rc = sl_view_open(&view, check->checkpoint.model, check->engine, &check->layout, stage, rank,
-			      &check->options, err);
+	int rc = sl_view_open(&view, check->target.model, check->engine, &check->layout, stage, rank, &check->options,
+			      err);
 
 	if (rc)
 		return rc;
@@ -172,7 +172,7 @@ static int check_rank(struct check *check, unsigned stage, unsigned rank, struct
 
 static void tell_unread(struct check *check)
 {
-	const struct sl_shards *shards = &check->checkpoint.model->shards;
+	const struct sl_shards *shards = &check->target.model->shards;
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < shards->n_tensors; i++) {
@@ -190,7 +190,7 @@ static void tell_unread(struct check *check)
 
 static int check_ranks(struct check *check, struct sl_error *err)
 {
-	int rc = sl_layout_check(check->checkpoint.model, check->engine, &check->layout, err);
+	int rc = sl_layout_check(check->target.model, check->engine, &check->layout, err);
 
 	for (unsigned i = 0; rc == 0 && i < check->layout.pp * check->layout.tp; i++)
 		rc = check_rank(check, i / check->layout.tp, i % check->layout.tp, err);
@@ -202,10 +202,10 @@ static int check_layout(struct check *check, const char *path, struct sl_error *
 	int rc = parse_path(check, path, err);
 
 	if (rc == 0)
-		rc = origins_open(&check->origins, check->checkpoint.model, err);
+		rc = origins_open(&check->origins, check->target.model, err);
 	if (rc)
 		return rc;
-	check->read = calloc(check->checkpoint.model->shards.n_tensors + 1u, sizeof(*check->read));
+	check->read = calloc(check->target.model->shards.n_tensors + 1u, sizeof(*check->read));
 	if (!check->read)
 		return sl_fail(err, ENOMEM, "no memory for the checkpoint's tensors");
 	if (check->as_json)
@@ -224,7 +224,7 @@ static int check_layout(struct check *check, const char *path, struct sl_error *
 
 static int run(struct check *check, const struct arguments *arguments, struct sl_error *err)
 {
-	int rc = checkpoint_open(&check->checkpoint, arguments, err);
+	int rc = target_open(&check->target, arguments, err);
 
 	check->as_json = arguments->json;
 	check->options.part_bytes = arguments->options.part_bytes;
@@ -259,7 +259,7 @@ int cmd_check(int argc, char **argv)
 	rc = run(&check, &arguments, &err);
 	free(check.read);
 	origins_close(check.origins);
-	checkpoint_close(&check.checkpoint);
+	target_close(&check.target);
 	fflush(stdout);
 	return rc ? command_fail(&err) : EXIT_OK;
 }

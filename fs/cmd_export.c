@@ -1,5 +1,6 @@
 /*
- * cmd_export.c - rankfs export SOURCE PATH DEST: a real directory of a layout's files, for where nothing can be mounted.
+ * cmd_export.c - rankfs export SOURCE PATH DEST: a real directory of a layout's files, for where nothing can be
+ * mounted.
  */
 #include "fs/arguments.h"
 #include "fs/command.h"
@@ -122,20 +123,20 @@ static int write_all(struct export *export, const struct arguments *arguments, s
 	return 0;
 }
 
-static int run(struct checkpoint *checkpoint, const struct arguments *arguments, struct sl_error *err)
+static int run(struct target *target, const struct arguments *arguments, struct sl_error *err)
 {
 	struct export export;
 	struct node *node;
-	int rc = checkpoint_open(checkpoint, arguments, err);
+	int rc = target_open(target, arguments, err);
 
 	if (rc == 0)
-		rc = tree_path(checkpoint->tree, arguments->positional[1], &node, err);
+		rc = tree_path(target->tree, arguments->positional[1], &node, err);
 	if (rc == 0)
 		rc = check_dest(arguments->positional[0], arguments->positional[2], err);
 	if (rc)
 		return rc;
-	checkpoint_print_notes(checkpoint, stderr);
-	export_init(&export, checkpoint->tree);
+	target_print_notes(target, stderr);
+	export_init(&export, target->tree);
 	rc = export_add(&export, node, err);
 	if (rc == 0)
 		rc = write_all(&export, arguments, err);
@@ -147,13 +148,13 @@ int cmd_export(int argc, char **argv)
 {
 	const struct argument_rules rules = { .min = 3, .max = 3, .flags = ARGUMENT_FORCE | ARGUMENT_JOBS };
 	struct arguments arguments;
-	struct checkpoint checkpoint = { 0 };
+	struct target target = { 0 };
 	struct sl_error err = SL_ERROR_INIT;
 	int rc;
 
 	if (arguments_parse(&arguments, argc, argv, &rules, &err))
 		return options_fail(&err);
-	rc = run(&checkpoint, &arguments, &err);
-	checkpoint_close(&checkpoint);
+	rc = run(&target, &arguments, &err);
+	target_close(&target);
 	return rc ? command_fail(&err) : EXIT_OK;
 }

@@ -255,6 +255,7 @@ static int serve_mount(struct mount *mount)
 		rc = open_stats(mount, &err);
 	if (!rc)
 		rc = open_serve(mount, &err);
+	log_libfuse_aloud();
 	if (!rc)
 		rc = run(mount, &err);
 	if (rc)

@@ -18,7 +18,7 @@
 #include <string.h>
 
 struct plan {
-	struct checkpoint checkpoint;
+	struct target target;
 	struct origins *origins;
 	bool as_json;
 	struct json_writer json;
@@ -66,7 +66,7 @@ static void print_tensor(struct plan *plan, const struct sl_output *tensor)
 
 static void json_piece(struct plan *plan, const struct sl_piece *piece)
 {
-	const struct sl_shards *shards = &plan->checkpoint.model->shards;
+	const struct sl_shards *shards = &plan->target.model->shards;
 	const struct sl_tensor *tensor;
 
 	json_begin(&plan->json, NULL, '{');
@@ -174,7 +174,7 @@ static const char *source_of(const struct plan *plan, const struct node *node)
 	if (node->kind == NODE_SOURCE)
 		return node->path;
 	if (node->kind == NODE_FILE && node->file->identical)
-		return plan->checkpoint.model->shards.shards[node->file->identical - 1].name;
+		return plan->target.model->shards.shards[node->file->identical - 1].name;
 	return NULL;
 }
 
@@ -220,7 +220,7 @@ static int plan_children(struct plan *plan, struct node *dir, struct sl_error *e
 {
 	struct node *const *children;
 	size_t n;
-	int rc = tree_children(plan->checkpoint.tree, dir, &children, &n, err);
+	int rc = tree_children(plan->target.tree, dir, &children, &n, err);
 
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = plan_node(plan, children[i], err);
@@ -244,7 +244,7 @@ static int plan_node(struct plan *plan, struct node *node, struct sl_error *err)
 
 static int plan_path(struct plan *plan, struct node *node, struct sl_error *err)
 {
-	int rc = origins_open(&plan->origins, plan->checkpoint.model, err);
+	int rc = origins_open(&plan->origins, plan->target.model, err);
 
 	if (rc)
 		return rc;
@@ -284,7 +284,7 @@ static void summarise_engine(struct plan *plan, const struct sl_engine *engine)
 	for (unsigned i = 0; i < N_USUAL_LAYOUTS; i++) {
 		const struct sl_layout layout = usual_layout(i);
 		struct sl_error why = SL_ERROR_INIT;
-		int rc = sl_layout_check(plan->checkpoint.model, engine, &layout, &why);
+		int rc = sl_layout_check(plan->target.model, engine, &layout, &why);
 
 		snprintf(path, sizeof(path), "%s/%s", engine->name, sl_layout_format(&layout, name));
 		if (plan->as_json)
@@ -300,20 +300,20 @@ static void summarise_engine(struct plan *plan, const struct sl_engine *engine)
 
 static void print_model(const struct plan *plan)
 {
-	const struct sl_model *model = plan->checkpoint.model;
+	const struct sl_model *model = plan->target.model;
 
-	printf("%s, %s, %s tensors in %u file%s, %s\n", SL_ESC(checkpoint_architecture(&plan->checkpoint)),
+	printf("%s, %s, %s tensors in %u file%s, %s\n", SL_ESC(target_architecture(&plan->target)),
 	       sl_dtypes[model->dtype].name, print_count(model->shards.n_tensors).text, model->shards.n_shards,
 	       model->shards.n_shards == 1 ? "" : "s", print_size(model->total_bytes).text);
-	checkpoint_print_notes(&plan->checkpoint, stdout);
+	target_print_notes(&plan->target, stdout);
 	putchar('\n');
 }
 
 static void json_model(struct plan *plan)
 {
-	const struct sl_model *model = plan->checkpoint.model;
+	const struct sl_model *model = plan->target.model;
 
-	json_string(&plan->json, "architecture", checkpoint_architecture(&plan->checkpoint));
+	json_string(&plan->json, "architecture", target_architecture(&plan->target));
 	json_string(&plan->json, "dtype", sl_dtypes[model->dtype].name);
 	json_number(&plan->json, "tensors", model->shards.n_tensors);
 	json_number(&plan->json, "files", model->shards.n_shards);
@@ -345,15 +345,15 @@ static int run(struct plan *plan, const struct arguments *arguments, struct sl_e
 {
 	const char *path = arguments->positional[1];
 	struct node *node;
-	int rc = checkpoint_open(&plan->checkpoint, arguments, err);
+	int rc = target_open(&plan->target, arguments, err);
 
 	if (rc == 0)
-		rc = tree_path(plan->checkpoint.tree, path ? path : "", &node, err);
+		rc = tree_path(plan->target.tree, path ? path : "", &node, err);
 	if (rc)
 		return rc;
 	plan->as_json = arguments->json;
 	json_init(&plan->json, stdout, 4);
-	if (node != tree_root(plan->checkpoint.tree))
+	if (node != tree_root(plan->target.tree))
 		return plan_path(plan, node, err);
 	summarise(plan);
 	return 0;
@@ -372,7 +372,7 @@ int cmd_plan(int argc, char **argv)
 	rc = run(&plan, &arguments, &err);
 	free(plan.by_file);
 	origins_close(plan.origins);
-	checkpoint_close(&plan.checkpoint);
+	target_close(&plan.target);
 	if (rc == 0)
 		return EXIT_OK;
 	fflush(stdout);

@@ -114,7 +114,7 @@ static void print_refused(const struct report *report)
 	}
 }
 
-static int report_sizes(struct report *report, const struct checkpoint *checkpoint, const struct options *options,
+static int report_sizes(struct report *report, const struct target *target, const struct options *options,
 			struct sl_error *err)
 {
 	static const char *const heads[] = { "LAYOUT", ">PER RANK", ">ALL RANKS", ">FILES" };
@@ -125,10 +125,10 @@ static int report_sizes(struct report *report, const struct checkpoint *checkpoi
 	json_init(&report->json, stdout, 2);
 	if (report->as_json) {
 		json_begin(&report->json, NULL, '{');
-		json_number(&report->json, "source_bytes", checkpoint->model->total_bytes);
+		json_number(&report->json, "source_bytes", target->model->total_bytes);
 		json_begin(&report->json, "layouts", '[');
 	}
-	rc = measure_all(report, checkpoint->model, &for_view, err);
+	rc = measure_all(report, target->model, &for_view, err);
 	if (report->as_json) {
 		json_end(&report->json, ']');
 		json_end(&report->json, '}');
@@ -144,7 +144,7 @@ int cmd_sizes(int argc, char **argv)
 {
 	const struct argument_rules rules = { .min = 1, .max = 1, .flags = ARGUMENT_JSON };
 	struct arguments arguments;
-	struct checkpoint checkpoint = { 0 };
+	struct target target = { 0 };
 	struct report report = { .as_json = false };
 	struct sl_error err = SL_ERROR_INIT;
 	int rc;
@@ -152,9 +152,9 @@ int cmd_sizes(int argc, char **argv)
 	if (arguments_parse(&arguments, argc, argv, &rules, &err))
 		return options_fail(&err);
 	report.as_json = arguments.json;
-	rc = checkpoint_open(&checkpoint, &arguments, &err);
+	rc = target_open(&target, &arguments, &err);
 	if (rc == 0)
-		rc = report_sizes(&report, &checkpoint, &arguments.options, &err);
-	checkpoint_close(&checkpoint);
+		rc = report_sizes(&report, &target, &arguments.options, &err);
+	target_close(&target);
 	return rc ? command_fail(&err) : EXIT_OK;
 }

@@ -1,8 +1,8 @@
 /*
  * copy.c - the bytes of a file of the tree, in order, by the shortest way for each part of it.
  *
- * Copies inside the kernel do not pass the checks that reading makes, so that the source has not changed: after each one
- * its last byte is read in the ordinary way, which makes them.
+ * Copies inside the kernel do not pass the checks that reading makes, so that the source has not changed: after
+ * each one its last byte is read in the ordinary way, which makes them.
  */
 #include "fs/copy.h"
 

@@ -1,8 +1,8 @@
 /*
  * copy.h - all bytes of an open file of the tree into a descriptor: for `cat` and `export`.
  *
- * Long runs that are copied as they are go from file to file, or from file to pipe, inside the kernel; everything else
- * through one buffer.
+ * Long runs that are copied as they are go from file to file, or from file to pipe, inside the kernel; everything
+ * else through one buffer.
  */
 #ifndef FS_COPY_H
 #define FS_COPY_H
@@ -17,7 +17,7 @@ struct copier {
 	bool to_pipe, to_file;
 	bool in_kernel; /* until the kernel says that it cannot */
 	unsigned char *buf;
-	/* Called with the bytes that have been written since the last call; false stops with -ECANCELED. May be NULL. */
+	/* Called with the bytes written since the last call; false stops with -ECANCELED. May be NULL. */
 	bool (*progress)(void *context, uint64_t bytes);
 	void *context;
 };

@@ -1,6 +1,6 @@
 /*
- * export.c - what has to be written, then workers that write it, file by file, and what is on the disk for good only when
- * all of it is.
+ * export.c - what has to be written, then workers that write it, file by file, and what is on the disk for good
+ * only when all of it is.
  */
 #include "fs/export.h"
 #include "fs/copy.h"

@@ -1,9 +1,9 @@
 /*
  * export.h - files of the tree written into a real directory, by several threads.
  *
- * A file is written as .NAME.partial and renamed when it is complete, with the node's time. A file that is there already
- * is taken for done when its size, its time and samples of its bytes are right: so an interrupted export goes on where it
- * was, and one of another rank, whose files have the same sizes, does not leave the wrong ones.
+ * A file is written as .NAME.partial and renamed when it is complete, with the node's time. A file that is there
+ * already is taken for done when its size, its time and samples of its bytes are right: so an interrupted export
+ * goes on where it was, and one of another rank, whose files have the same sizes, does not leave the wrong ones.
  */
 #ifndef FS_EXPORT_H
 #define FS_EXPORT_H
@@ -47,6 +47,7 @@ int export_add(struct export *export, struct node *node, struct sl_error *err) S
 int export_prepare(struct export *export, const char *dest, struct sl_error *err) SL_MUST_CHECK;
 
 /* Write. `tick` is called five times a second meanwhile. */
-int export_run(struct export *export, unsigned jobs, void (*tick)(const struct export *), struct sl_error *err) SL_MUST_CHECK;
+int export_run(struct export *export, unsigned jobs, void (*tick)(const struct export *),
+	       struct sl_error *err) SL_MUST_CHECK;
 
 #endif

@@ -16,8 +16,8 @@ enum knob_id { KNOB_READ_AHEAD, KNOB_MAX_BACKGROUND, KNOB_CONGESTION, N_KNOBS };
 struct knob {
 	const char *name;
 	uint64_t wanted; /* 0: was left alone */
-	uint64_t value;  /* in force, 0 when unknown */
-	char why[200];   /* "" when it was set; else what kept it from that, or how the value is known */
+	uint64_t value;	 /* in force, 0 when unknown */
+	char why[200];	 /* "" when it was set; else what kept it from that, or how the value is known */
 };
 
 struct knobs {

@@ -6,6 +6,7 @@
  */
 #include "fs/log.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +16,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t said[N_SAID];
 static size_t n_said;
-static bool background;
-static char libfuse_said[512];
+static atomic_bool background, libfuse_aloud;
+static char libfuse_said[512]; /* written by one thread: there are no others yet */
 
 void log_to_syslog(void)
 {
@@ -62,6 +63,7 @@ static enum novelty remember(uint64_t hash)
 
 void log_file_error(uint64_t ino, const char *path, const struct sl_error *err)
 {
+	char shown[512];
 	enum novelty novelty;
 
 	pthread_mutex_lock(&lock);
@@ -69,7 +71,8 @@ void log_file_error(uint64_t ino, const char *path, const struct sl_error *err)
 	pthread_mutex_unlock(&lock);
 	if (novelty == SAID_BEFORE)
 		return;
-	log_line(LOG_ERR, "%s: %s (%s)", path, err->text, strerrorname_np(err->errnum));
+	log_line(LOG_ERR, "%s: %s (%s)", sl_escape(shown, sizeof(shown), path, strlen(path)), err->text,
+		 strerrorname_np(err->errnum));
 	if (novelty == LAST)
 		log_line(LOG_ERR, "errors of %d files have been logged; further ones are counted only", N_SAID / 2);
 }
@@ -80,11 +83,15 @@ void log_libfuse(int level, const char *fmt, va_list ap)
 
 	vsnprintf(text, sizeof(text), fmt, ap);
 	text[strcspn(text, "\n")] = '\0';
-	pthread_mutex_lock(&lock);
-	if (!libfuse_said[0] && level <= LOG_WARNING)
-		snprintf(libfuse_said, sizeof(libfuse_said), "%s", text);
-	pthread_mutex_unlock(&lock);
-	log_line(level, "%s", text);
+	if (level > LOG_WARNING || libfuse_aloud)
+		log_line(level, "%s", text);
+	else if (!libfuse_said[0])
+		memcpy(libfuse_said, text, sizeof(text));
+}
+
+void log_libfuse_aloud(void)
+{
+	libfuse_aloud = true;
 }
 
 const char *log_libfuse_said(void)

@@ -22,10 +22,11 @@ void log_line(int level, const char *fmt, ...) __attribute__((format(printf, 2, 
 /* An error of the file with inode number `ino` and that path, unless that file has had that errno already. */
 void log_file_error(uint64_t ino, const char *path, const struct sl_error *err);
 
-/* A line of libfuse: the first one since the program began is kept, all are logged. */
+/* A line of libfuse. A complaint before log_libfuse_aloud() is kept and not logged: the first one is why a mount fails. */
 void log_libfuse(int level, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+void log_libfuse_aloud(void);
 
-/* What libfuse said first, or "". */
+/* What libfuse complained of first, or "". */
 const char *log_libfuse_said(void);
 
 #endif

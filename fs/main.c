@@ -1,6 +1,6 @@
 /*
- * main.c - which command is meant. What is none is a mount: rankfs SOURCE MOUNTPOINT. A checkpoint in a directory named
- * like a command is given as ./plan.
+ * main.c - which command is meant. What is none is a mount: rankfs SOURCE MOUNTPOINT. A checkpoint in a directory
+ * named like a command is given as ./plan.
  */
 #include "fs/command.h"
 #include "fs/print.h"
@@ -12,7 +12,7 @@
 /* clang-format off */
 /* To add a command: a row, and a file cmd_NAME.c. Those without a summary are other spellings. */
 static const struct command commands[] = {
-	{ "mount",     cmd_mount,  "SOURCE MOUNTPOINT [-o OPTIONS] [-f]",
+	{ "mount",     cmd_mount,  "SOURCE MOUNTPOINT [-o OPTIONS] [-f] [-d]",
 	  "show the files of each rank of each engine (the word 'mount' may be left out)" },
 	{ "plan",      cmd_plan,   "SOURCE [PATH] [--json] [-o OPTIONS]",
 	  "what each file of a directory will hold, and from where" },
@@ -24,9 +24,9 @@ static const struct command commands[] = {
 	  "one virtual file to the standard output; no mount" },
 	{ "export",    cmd_export, "SOURCE PATH DEST [-j JOBS] [--force] [-o OPTIONS]",
 	  "a real directory of those files; run it again to go on" },
-	{ "status",    cmd_status, "MOUNTPOINT [--watch]",
+	{ "status",    cmd_status, "MOUNTPOINT [--watch] [--json]",
 	  "what each rank has loaded so far" },
-	{ "doctor",    cmd_doctor, "",
+	{ "doctor",    cmd_doctor, "[--json]",
 	  "what this machine allows, and what to do about it" },
 	{ "list",      cmd_list,   "[--json]",
 	  "families, engines, dtypes: what works, and what is refused" },

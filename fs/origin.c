@@ -1,7 +1,7 @@
 /*
- * origin.c - pieces read back into slices. A piece is bytes; which tensor they belong to follows from their place, and
- * rows and columns from that tensor's shape. Nothing here is used for reading, so an odd piece can at worst be described
- * by its elements ("t.flat[3:9]").
+ * origin.c - pieces read back into slices. A piece is bytes; which tensor they belong to follows from their place,
+ * and rows and columns from that tensor's shape. Nothing here is used for reading, so an odd piece can at worst be
+ * described by its elements ("t.flat[3:9]").
  */
 #include "fs/origin.h"
 #include "fs/print.h"
@@ -205,8 +205,8 @@ static void print_rows(FILE *out, const struct matrix *m, const struct slice *s)
 {
 	uint64_t row = s->from / m->row_bits, rows = s->run / m->row_bits, step = s->stride / m->row_bits;
 
-	if (s->count == 1)
-		fprintf(out, "[%" PRIu64 ":%" PRIu64 "]", row, row + rows);
+	if (s->count == 1 || step == rows)
+		fprintf(out, "[%" PRIu64 ":%" PRIu64 "]", row, row + s->count * rows);
 	else if (rows == 1)
 		fprintf(out, "[%" PRIu64 ":%" PRIu64 ":%" PRIu64 "]", row, row + (s->count - 1) * step + 1, step);
 	else

@@ -3,11 +3,11 @@
  * tensors. For `plan` and weight.txt.
  *
  *      pieces of a fused, row-padded, column-sliced tensor         terms
- *      [copy][copy][copy, strided][zero]                      ->   q[128:256] ++ k[0:64] ++ o[0:512, 128:256] ++ 61 zero rows
+ *      [copy][copy][copy, strided][zero]                      ->   q[128:256] ++ k[0:64] ++ o[0:512, 9:18] ++ 61 zero rows
  *
  * The notation: t[a:b] are rows (all leading dimensions counted as one), t[a:b, c:d] rows and columns, t[a:b:2] every
- * second row, t.T the transposed tensor. Pieces that repeat with every row of the output, such as two matrices side by
- * side, become one group: "by columns: a ++ b ++ 3 zero columns".
+ * second row, t.T the transposed tensor. Pieces that repeat with every row of the output, such as two matrices side
+ * by side, become one group: "by columns: a ++ b ++ 3 zero columns".
  */
 #ifndef FS_ORIGIN_H
 #define FS_ORIGIN_H

@@ -64,7 +64,7 @@ struct json_writer {
 
 void json_init(struct json_writer *json, FILE *out, unsigned unfolded);
 void json_begin(struct json_writer *json, const char *key, char bracket); /* '{' or '[' */
-void json_end(struct json_writer *json, char bracket);                    /* '}' or ']'; a line feed after the last one */
+void json_end(struct json_writer *json, char bracket);                    /* '}' or ']' */
 void json_string(struct json_writer *json, const char *key, const char *value);
 void json_number(struct json_writer *json, const char *key, uint64_t value);
 void json_bool(struct json_writer *json, const char *key, bool value);

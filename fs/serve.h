@@ -19,7 +19,7 @@
  * cannot mix them in one inode. */
 enum serve_mode {
 	SERVE_STREAMED, /* computed as it is read, kept in the page cache */
-	SERVE_LIVE,     /* a text that changes: past the page cache, of unknown size */
+	SERVE_LIVE,	/* a text that changes: past the page cache, of unknown size */
 	N_SERVE_MODES
 };
 
@@ -31,11 +31,11 @@ struct serve;
 struct serve_setup {
 	struct tree *tree;
 	struct stats *stats;
-	const char *source;     /* what mount(8) shows as the device */
+	const char *source;	/* what mount(8) shows as the device */
 	const char *mountpoint; /* absolute */
-	const char *mount;      /* more options for the mount, escaped: "noexec,allow_other", or "" */
-	unsigned threads;       /* at most */
-	bool debug;             /* libfuse prints every request */
+	const char *mount;	/* more options for the mount, escaped: "noexec,allow_other", or "" */
+	unsigned threads;	/* at most */
+	bool debug;		/* libfuse prints every request */
 };
 
 /* Mount. Nothing is answered before serve_run(). What setup points to must outlive it. -EINVAL when libfuse refuses the

@@ -21,10 +21,10 @@ struct stats_group;
 struct stats_setup {
 	const struct sl_model *model;
 	const struct options *options;
-	const char *source;     /* absolute */
+	const char *source;	/* absolute */
 	const char *mountpoint; /* absolute */
-	const char *libfuse;    /* its version */
-	unsigned threads;       /* at most */
+	const char *libfuse;	/* its version */
+	unsigned threads;	/* at most */
 };
 
 int stats_open(struct stats **out, const struct stats_setup *setup, struct sl_error *err) SL_MUST_CHECK;

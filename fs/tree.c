@@ -1,8 +1,8 @@
 /*
  * tree.c - nodes and directories: walking them, and filling them once.
  *
- * Filled directories are const, so lookups take no lock: a binary search by name. What is missing is made by one thread at
- * a time, which may plan a view for it.
+ * Filled directories are const, so lookups take no lock: a binary search by name. What is missing is made by one
+ * thread at a time, which may plan a view for it.
  */
 #include "fs/tree.h"
 #include "fs/tree_impl.h"

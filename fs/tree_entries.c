@@ -6,12 +6,13 @@
  *      model/layers/0/mlp/down_proj/weight                    layers/ -> 0/ -> …
  *      model/layers/1/mlp/down_proj/weight
  *
- * '/' sorts before every other byte, so that what lies below one name is one range, right behind a file of that name. A
- * directory is such a range and how many bytes of the paths are its own; filling it takes one pass over the range.
+ * '/' sorts before every other byte, so that what lies below one name is one range, right behind a file of that
+ * name. A directory is such a range and how many bytes of the paths are its own; filling it takes one pass over the
+ * range.
  *
- * A tensor's name becomes a path at its dots. A part that cannot be the name of a file is escaped: control characters, '/'
- * and '%' as %XX, nothing as %00; more than 240 bytes are cut, with "%~" and a hash of the whole behind. So no two tensors
- * have one path, unless two hashes agree: then the directory is refused.
+ * A tensor's name becomes a path at its dots. A part that cannot be the name of a file is escaped: control
+ * characters, '/' and '%' as %XX, nothing as %00; more than 240 bytes are cut, with "%~" and a hash of the whole
+ * behind. So no two tensors have one path, unless two hashes agree: then the directory is refused.
  */
 #include "fs/tree_impl.h"
 
@@ -243,8 +244,7 @@ static size_t cut_part(char *part, size_t len)
 	return cut + (size_t)sprintf(part + cut, "%%~%016llx", (unsigned long long)hash);
 }
 
-/* The path of a tensor, in the arena. */
-static char *tensor_path(struct sl_arena *arena, const char *name)
+char *tree_tensor_path(struct sl_arena *arena, const char *name)
 {
 	/* Every byte may take three, and every part that is empty three more. */
 	char *buf = malloc(6 * strlen(name) + 8), *at = buf, *path;
@@ -293,7 +293,7 @@ int fill_tensors(struct filling *filling, struct sl_error *err)
 		return sl_fail(err, ENOMEM, "no memory for %u tensors", view->n_tensors);
 	for (uint32_t i = 0; i < view->n_tensors; i++) {
 		const struct sl_output *tensor = &view->tensors[i];
-		const char *path = tensor_path(&tree->arena, tensor->name);
+		const char *path = tree_tensor_path(&tree->arena, tensor->name);
 
 		if (!path)
 			return sl_fail(err, ENOMEM, "no memory for %u tensors", view->n_tensors);

@@ -2,7 +2,8 @@
  * tree_impl.h - what tree.c and the files that fill its directories share. Private to fs/tree*.c.
  *
  * A directory is filled by the function of its kind, under tree->filling, into a `struct filling`; dir_publish() then
- * gives the new nodes their inode numbers and makes them visible with one release store, so that readers need no lock:
+ * gives the new nodes their inode numbers and makes them visible with one release store, so that readers need no
+ * lock:
  *
  *      node (NODE_DIR) -> dir -> listing -> shown[]    in the order of listings
  *                          |             -> sorted[]   by name, for lookups
@@ -122,7 +123,7 @@ fill_fn fill_root, fill_live, fill_engine, fill_ranks, fill_files; /* tree_layou
 fill_fn fill_source;                                               /* tree_source.c */
 fill_fn fill_tensors, fill_entries;                                /* tree_entries.c */
 
-/* Add a child, shown after those that are there. The name is copied. NULL without memory, which sets `err` (not NULL). */
+/* Add a child, shown after those that are there. The name is copied. NULL without memory, which sets `err`. */
 struct node *filling_add(struct filling *filling, const char *name, enum node_kind kind, struct sl_error *err);
 /* The same for a directory: returns its `dir`, engine, layout, rank and path inherited from the parent's. */
 struct dir *filling_add_dir(struct filling *filling, const char *name, enum dir_kind kind, struct sl_error *err);
@@ -151,6 +152,9 @@ int tree_view(struct tree *tree, const struct dir *dir, unsigned stage, unsigned
 
 /* Add children for entries, which are sorted by path first. */
 int fill_sorted(struct filling *filling, struct entry *entries, size_t n, struct sl_error *err) SL_MUST_CHECK;
+
+/* The path of a tensor's files, without their suffixes: in the arena, NULL without memory. */
+char *tree_tensor_path(struct sl_arena *arena, const char *name);
 
 /* Fill tree->passed, once. */
 int tree_scan_passed(struct tree *tree, struct sl_error *err) SL_MUST_CHECK;

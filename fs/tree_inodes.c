@@ -1,9 +1,9 @@
 /*
- * tree_inodes.c - inode numbers: a hash of the path, so that they are the same at every mount, and the table from number
- * to node.
+ * tree_inodes.c - inode numbers: a hash of the path, so that they are the same at every mount, and the table from
+ * number to node.
  *
- * On a collision the later node takes the next free number. With 64 bits that needs some billion nodes to be likely, but
- * it must not break anything.
+ * On a collision the later node takes the next free number. With 64 bits that needs some billion nodes to be
+ * likely, but it must not break anything.
  */
 #include "fs/tree_impl.h"
 

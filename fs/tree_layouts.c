@@ -286,8 +286,8 @@ static int view_of_span(struct tree *tree, const struct dir *dir, unsigned i, co
 	return tree_view(tree, dir, i / dir->layout.tp, i % dir->layout.tp, view, err);
 }
 
-/* Weight files rank by rank, then what the first rank's view has beside them, which is the same for all, then files of the
- * source. */
+/* Weight files rank by rank, then what the first rank's view has beside them, which is the same for all, then files
+ * of the source. */
 static int collect(struct tree *tree, const struct dir *dir, struct entry_list *list, struct sl_error *err)
 {
 	const struct sl_view *view;

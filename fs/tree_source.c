@@ -1,10 +1,10 @@
 /*
  * tree_source.c - the source directory: shown as it is below source/, and in part beside each engine's weights.
  *
- * Symbolic links are followed, since a snapshot of a download cache consists of them; what they lead to must be a regular
- * file or a directory that is not above them. What cannot be looked at (a dangling link) is left out. The directory that
- * is mounted over may lie in the source: it is known by the inode number that its entry has, and never touched, because
- * looking at it would mean waiting for ourselves.
+ * Symbolic links are followed, since a snapshot of a download cache consists of them; what they lead to must be a
+ * regular file or a directory that is not above them. What cannot be looked at (a dangling link) is left out. The
+ * directory that is mounted over may lie in the source: it is known by the inode number that its entry has, and
+ * never touched, because looking at it would mean waiting for ourselves.
  */
 #include "fs/tree_impl.h"
 

@@ -204,6 +204,7 @@ bool values_constant(uint8_t dtype, const unsigned char *bytes, size_t len, char
 	if (first == 0)
 		snprintf(text, size, "zeros");
 	else
-		snprintf(text, size, first == trunc(first) && fabs(first) < 1e9 ? "all %.1f" : "all %.9g", first);
+		snprintf(text, size, fabs(first) < 1e9 && first == (double)(int64_t)first ? "all %.1f" : "all %.9g",
+			 first);
 	return true;
 }

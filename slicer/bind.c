@@ -578,11 +578,27 @@ static const char *dim_title(enum sl_dim dim)
 	return titles[dim];
 }
 
+/* Where kv heads differ between layers, the rows say how many there are: whole ones. */
+static int check_kv_rows(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor, enum sl_dim dim,
+			 uint64_t size, struct sl_error *err)
+{
+	const struct sl_dims *d = &model->config.dims[part];
+	uint64_t q = dim == SL_QKV ? d->heads * d->head_dim : 0, unit = dim == SL_QKV ? 2 * d->head_dim : d->head_dim;
+
+	if (size > q && (size - q) % unit == 0)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s': %llu rows are no whole kv heads of head_dim %llu",
+		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size,
+		       (unsigned long long)d->head_dim);
+}
+
 static int check_axis(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor, const char *axis,
 		      enum sl_dim dim, uint64_t size, struct sl_error *err)
 {
 	uint64_t want = expected(model, part, dim);
 
+	if (!want && (dim == SL_KV || dim == SL_QKV))
+		return check_kv_rows(model, part, tensor, dim, size, err);
 	if (want && size != want)
 		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu %s, but config.json makes them %llu (%s)",
 			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size, axis,
@@ -633,11 +649,12 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 {
 	const struct sl_tensor *t = sl_bound_tensor(model, bound, 0);
 	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
-	int ret = row->flags & SL_STACKED ? check_experts(model, stack, t, err) : 0;
+	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
 
+	int ret = row->flags & SL_STACKED ? check_experts(model, stack, t, err) : 0;
 	if (ret)
 		return ret;
-	if (t->n_dims < least || (least == 1 && t->n_dims > 1))
+	if (t->n_dims < least || (exact && t->n_dims > least))
 		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u", model->shards.shards[t->shard].name,
 			       SL_ESC(t->name), t->n_dims, least);
 	if (bound->storage == &sl_plain && row->as != SL_IN_OWN && row->as != SL_IN_I32 && !sl_dtype_is_plain(t->dtype))

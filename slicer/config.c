@@ -44,22 +44,49 @@ static int read_text(struct sl_config *config, int dirfd, struct sl_arena *arena
 	return 0;
 }
 
+/* The value of a member; of one that is there twice the last, as for Python's json, which every engine reads with. */
+static uint32_t member(const struct sl_json *json, uint32_t obj, const char *key)
+{
+	uint32_t found = 0, at = sl_json_first(json, obj);
+
+	for (uint32_t i = 0; i < json->tokens[obj].n; i++, at = sl_json_next(json, at)) {
+		if (sl_json_equal(json, at, key))
+			found = at + 1;
+	}
+	return found;
+}
+
 static uint32_t first_section(const struct sl_json *json, const char *const *names)
 {
 	for (; *names; names++) {
-		uint32_t at = sl_json_member(json, 0, *names);
+		uint32_t at = member(json, 0, *names);
 		if (at && json->tokens[at].type == SL_JSON_OBJECT)
 			return at;
 	}
 	return 0;
 }
 
-/* A string value in the arena, or NULL when it is none. */
-static const char *string_value(const struct sl_json *json, uint32_t at, struct sl_arena *arena)
+/* A string value in the arena; NULL when it is none. */
+static int string_value(const char **out, const struct sl_json *json, uint32_t at, struct sl_arena *arena, struct sl_error *err)
 {
 	size_t len;
 
-	return at && json->tokens[at].type == SL_JSON_STRING ? sl_json_string(json, at, arena, &len) : NULL;
+	*out = NULL;
+	if (!at || json->tokens[at].type != SL_JSON_STRING)
+		return 0;
+	*out = sl_json_string(json, at, arena, &len);
+	return *out ? 0 : sl_fail(err, ENOMEM, "config.json: out of memory");
+}
+
+/* The names that the family is known by. */
+static int read_names(struct sl_config *config, struct sl_arena *arena, struct sl_error *err)
+{
+	const struct sl_json *json = &config->json;
+	uint32_t list = member(json, 0, "architectures");
+	bool any = list && json->tokens[list].type == SL_JSON_ARRAY && json->tokens[list].n > 0;
+
+	int ret = string_value(&config->architecture, json, any ? list + 1 : 0, arena, err);
+	return ret ? ret : string_value(&config->model_type, json, member(json, 0, "model_type"), arena, err);
 }
 
 int sl_config_open(struct sl_config *config, int dirfd, struct sl_arena *arena, struct sl_error *err)
@@ -85,11 +112,10 @@ int sl_config_open(struct sl_config *config, int dirfd, struct sl_arena *arena, 
 	}
 	config->sections[SL_TEXT] = first_section(json, text);
 	config->sections[SL_VISION] = first_section(json, vision);
-	uint32_t list = sl_json_member(json, 0, "architectures");
-	if (list && json->tokens[list].type == SL_JSON_ARRAY && json->tokens[list].n > 0)
-		config->architecture = string_value(json, list + 1, arena);
-	config->model_type = string_value(json, sl_json_member(json, 0, "model_type"), arena);
-	return 0;
+	ret = read_names(config, arena, err);
+	if (ret)
+		sl_json_release(json);
+	return ret;
 }
 
 void sl_config_close(struct sl_config *config)
@@ -97,8 +123,8 @@ void sl_config_close(struct sl_config *config)
 	sl_json_release(&config->json);
 }
 
-/* The value of one of `keys` in object `obj`; 0 when none is there or it is null. *key is the key that was found. */
-static uint32_t find_in(const struct sl_json *json, uint32_t obj, const char *keys)
+/* The value of the first of `keys` that object `obj` has, and that is null or is not, as asked; 0: none. */
+static uint32_t find_value(const struct sl_json *json, uint32_t obj, const char *keys, bool null)
 {
 	char key[64];
 
@@ -107,13 +133,18 @@ static uint32_t find_in(const struct sl_json *json, uint32_t obj, const char *ke
 		if (len < sizeof(key)) {
 			memcpy(key, at, len);
 			key[len] = '\0';
-			uint32_t value = sl_json_member(json, obj, key);
-			if (value && json->tokens[value].type != SL_JSON_NULL)
+			uint32_t value = member(json, obj, key);
+			if (value && (json->tokens[value].type == SL_JSON_NULL) == null)
 				return value;
 		}
 		at += len + (at[len] == '|');
 	}
 	return 0;
+}
+
+static uint32_t find_in(const struct sl_json *json, uint32_t obj, const char *keys)
+{
+	return find_value(json, obj, keys, false);
 }
 
 uint32_t sl_config_find(const struct sl_config *config, enum sl_part part, const char *keys)
@@ -221,7 +252,7 @@ int sl_config_dtype(const struct sl_config *config, struct sl_error *err)
 	uint32_t at = find_in(json, 0, "dtype|torch_dtype");
 
 	for (size_t i = 0; !at && i < sizeof(sections) / sizeof(sections[0]); i++) {
-		uint32_t section = sl_json_member(json, 0, sections[i]);
+		uint32_t section = member(json, 0, sections[i]);
 		if (section && json->tokens[section].type == SL_JSON_OBJECT)
 			at = find_in(json, section, "dtype|torch_dtype");
 	}
@@ -231,30 +262,36 @@ int sl_config_dtype(const struct sl_config *config, struct sl_error *err)
 		if (sl_dtypes[d].torch && json->tokens[at].type == SL_JSON_STRING && sl_json_equal(json, at, sl_dtypes[d].torch))
 			return d;
 	}
-	return sl_fail(err, EINVAL, "config.json: torch_dtype '%.*s' is no dtype that a model can have",
-		       (int)(json->tokens[at].end - json->tokens[at].start), json->text + json->tokens[at].start);
+	char shown[64];
+	return sl_fail(err, EINVAL, "config.json: torch_dtype '%s' is no dtype that a model can have",
+		       sl_escape(shown, sizeof(shown), json->text + json->tokens[at].start,
+				 json->tokens[at].end - json->tokens[at].start));
 }
 
 /* A piece of new text in place of bytes [start, end) of the old. */
 struct splice {
 	size_t start, end;
+	bool comma; /* between it and what follows */
 	char *text;
 };
 
 static struct splice make_splice(const struct sl_config *config, const struct sl_config_edit *edit, struct sl_arena *arena)
 {
 	const struct sl_json *json = &config->json;
+	uint32_t object = edit->top ? 0 : config->sections[SL_TEXT];
 	uint32_t at = edit->top ? find_in(json, 0, edit->keys) : sl_config_find(config, SL_TEXT, edit->keys);
 
+	/* A null counts as absent, but a second member beside it would not be read. */
+	if (!at)
+		at = find_value(json, object, edit->keys, true);
 	if (at) {
 		const struct sl_json_token *old = &json->tokens[at];
 		unsigned quote = old->type == SL_JSON_STRING;
-		return (struct splice){ old->start - quote, old->end + quote, sl_arena_strdup(arena, edit->value) };
+		return (struct splice){ old->start - quote, old->end + quote, false, sl_arena_strdup(arena, edit->value) };
 	}
-	const struct sl_json_token *object = &json->tokens[edit->top ? 0 : config->sections[SL_TEXT]];
-	return (struct splice){ object->start + 1, object->start + 1,
-				sl_arena_printf(arena, "\n  \"%.*s\": %s%s", (int)strcspn(edit->keys, "|"), edit->keys,
-						edit->value, object->n ? "," : "") };
+	size_t start = json->tokens[object].start + 1u;
+	return (struct splice){ start, start, json->tokens[object].n > 0,
+				sl_arena_printf(arena, "\n  \"%.*s\": %s", (int)strcspn(edit->keys, "|"), edit->keys, edit->value) };
 }
 
 static int by_start(const void *a, const void *b)
@@ -262,6 +299,17 @@ static int by_start(const void *a, const void *b)
 	const struct splice *x = a, *y = b;
 
 	return (x->start > y->start) - (x->start < y->start);
+}
+
+/* In an object that was empty the first addition needs a comma only for the second's sake. */
+static char *put_splice(char *fill, const struct splice *splice, const struct splice *next)
+{
+	bool another = next && next->start == splice->start;
+
+	fill = stpcpy(fill, splice->text);
+	if (splice->comma || another)
+		*fill++ = ',';
+	return fill;
 }
 
 char *sl_config_edited(const struct sl_config *config, const struct sl_config_edit *edits, size_t n_edits,
@@ -276,7 +324,7 @@ char *sl_config_edited(const struct sl_config *config, const struct sl_config_ed
 		splices[i] = make_splice(config, &edits[i], arena);
 		if (!splices[i].text)
 			return NULL;
-		total += strlen(splices[i].text);
+		total += strlen(splices[i].text) + 1;
 	}
 	qsort(splices, n_edits, sizeof(*splices), by_start);
 	char *out = sl_arena_alloc(arena, total + 1), *fill = out;
@@ -284,7 +332,7 @@ char *sl_config_edited(const struct sl_config *config, const struct sl_config_ed
 		return NULL;
 	for (size_t i = 0; i < n_edits; i++) {
 		fill = (char *)mempcpy(fill, config->text + done, splices[i].start - done);
-		fill = stpcpy(fill, splices[i].text);
+		fill = put_splice(fill, &splices[i], i + 1 < n_edits ? &splices[i + 1] : NULL);
 		done = splices[i].end;
 	}
 	fill = (char *)mempcpy(fill, config->text + done, config->len - done);

@@ -8,12 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Cut `text` at `len` bytes or before, where a character ends. */
+/* Cut `text` at `len` bytes, or before the character that would lose its end. */
 static void cut(char *text, size_t len)
 {
-	while (len > 0 && ((unsigned char)text[len] & 0xC0) == 0x80)
-		len--;
+	const unsigned char *bytes = (const unsigned char *)text;
+	size_t start = len;
+
 	text[len] = '\0';
+	while (start > 0 && (bytes[start - 1] & 0xC0) == 0x80)
+		start--;
+	if (start > 0 && bytes[start - 1] >= 0xC0 && !sl_utf8_char(bytes + start - 1, len - start + 1))
+		text[start - 1] = '\0';
 }
 
 int sl_vfail(struct sl_error *err, int errnum, const char *fmt, va_list ap)

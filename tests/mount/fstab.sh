@@ -2,6 +2,7 @@
 # mount(8) and umount(8) with both type names, from the command line and from fstab, paths with spaces and commas.
 own_namespace=yes
 . "$(dirname "$0")/lib.sh"
+command -v mount.fuse3 >/dev/null || skip "no mount.fuse3 (package fuse3)"
 model llama-3.1-8b
 mv "$source" "$work/a model, of mine"
 mkdir "$work/a mount"

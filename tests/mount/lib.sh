@@ -97,7 +97,8 @@ wait_for()
 # Serve in the foreground: $pid is the daemon, $work/log what it says.
 serve_rankfs()
 {
-	"$RANKFS" -f "$@" "$source" "$mnt" 2>"$work/log" &
+	: >"$work/log"
+	"$RANKFS" -f "$@" "$source" "$mnt" 2>>"$work/log" &
 	pid=$!
 	wait_for grep -q "is mounted on" "$work/log"
 }

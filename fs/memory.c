@@ -1,0 +1,98 @@
+/*
+ * memory.c - /proc/meminfo, and a walk from this process's control group up to the root of the hierarchy.
+ *
+ * In a container the path of /proc/self/cgroup may not exist below /sys/fs/cgroup, which then shows the container's own
+ * group as its root: the walk ends there in any case.
+ */
+#include "fs/memory.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* To add a hierarchy: a row. `key` begins its line in /proc/self/cgroup, up to the path. */
+static const struct hierarchy {
+	const char *key, *root, *file;
+} hierarchies[] = {
+	{ "0::", "/sys/fs/cgroup", "memory.max" },
+	{ "memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+};
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The number in a file; UINT64_MAX when there is none, as in "max". */
+static uint64_t read_limit(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	uint64_t limit;
+
+	if (!file)
+		return UINT64_MAX;
+	if (fscanf(file, "%" SCNu64, &limit) != 1)
+		limit = UINT64_MAX;
+	fclose(file);
+	return limit;
+}
+
+/* The path of our group, "" for the root. False when the hierarchy is not in use. */
+static bool find_group(const struct hierarchy *hierarchy, char *group, size_t size)
+{
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	char line[PATH_MAX + 64];
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof(line), file)) {
+		const char *path = strstr(line, hierarchy->key);
+
+		line[strcspn(line, "\n")] = '\0';
+		found = path && (size_t)snprintf(group, size, "%s", path + strlen(hierarchy->key)) < size;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+/* The smallest limit of a group and those above it. */
+static uint64_t group_limit(const struct hierarchy *hierarchy)
+{
+	char group[PATH_MAX], path[2 * PATH_MAX];
+	uint64_t limit = UINT64_MAX;
+
+	if (!find_group(hierarchy, group, sizeof(group)))
+		return limit;
+	for (char *end = group + strlen(group);; *end = '\0') {
+		snprintf(path, sizeof(path), "%s%s/%s", hierarchy->root, group, hierarchy->file);
+		limit = smaller(limit, read_limit(path));
+		end = strrchr(group, '/');
+		if (!end)
+			return limit;
+	}
+}
+
+static uint64_t machine_available(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	char line[128];
+	uint64_t kib = 0;
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+			break;
+	if (file)
+		fclose(file);
+	return kib << 10;
+}
+
+uint64_t memory_available(void)
+{
+	uint64_t available = machine_available();
+
+	for (size_t i = 0; i < sizeof(hierarchies) / sizeof(hierarchies[0]); i++)
+		available = smaller(available, group_limit(&hierarchies[i]));
+	return available;
+}

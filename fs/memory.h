@@ -1,0 +1,14 @@
+/*
+ * memory.h - how much memory this process may still use: what the machine has available, and what its control groups
+ * allow.
+ */
+#ifndef FS_MEMORY_H
+#define FS_MEMORY_H
+
+#include <stdint.h>
+
+/* Bytes that can be taken without anybody being pushed out (MemAvailable), or the smallest memory limit of this process's
+ * control groups (v2 and v1, the groups above included) where that is less. 0 when nothing is known. */
+uint64_t memory_available(void);
+
+#endif

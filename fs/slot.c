@@ -1,0 +1,186 @@
+/*
+ * slot.c - a detached tmpfs, or memfds where that cannot be had, and files in it.
+ */
+#include "fs/slot.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+struct slots {
+	int dir; /* of the tmpfs; -1: memfds */
+	const char *kind;
+	uint64_t budget, used;
+};
+
+/* ---- the tmpfs ---- */
+
+/* A tmpfs that is mounted nowhere: its root directory, or -1. It has no limit of its own, the budget is kept here. */
+static int open_tmpfs(const char *huge)
+{
+	int fs = fsopen("tmpfs", FSOPEN_CLOEXEC), dir = -1;
+
+	if (fs < 0)
+		return -1;
+	if (!fsconfig(fs, FSCONFIG_SET_STRING, "size", "0", 0) && !fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0) &&
+	    (!huge || !fsconfig(fs, FSCONFIG_SET_STRING, "huge", huge, 0)) &&
+	    !fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+		dir = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	close(fs);
+	return dir;
+}
+
+/* The best that this machine allows. */
+static void open_memory(struct slots *slots)
+{
+	slots->kind = "tmpfs with huge pages";
+	slots->dir = open_tmpfs("always");
+	if (slots->dir >= 0)
+		return;
+	slots->kind = "tmpfs";
+	slots->dir = open_tmpfs(NULL);
+	if (slots->dir < 0)
+		slots->kind = "memfd";
+}
+
+static int open_file(const struct slots *slots)
+{
+	if (slots->dir < 0)
+		return memfd_create("rankfs", MFD_CLOEXEC);
+	return openat(slots->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+int slots_open(struct slots **out, uint64_t budget, struct sl_error *err)
+{
+	struct slots *slots = calloc(1, sizeof(*slots));
+
+	*out = slots;
+	if (!slots)
+		return sl_fail(err, ENOMEM, "no memory to stage files");
+	slots->budget = budget;
+	open_memory(slots);
+	return 0;
+}
+
+void slots_close(struct slots *slots)
+{
+	if (!slots)
+		return;
+	if (slots->dir >= 0)
+		close(slots->dir);
+	free(slots);
+}
+
+const char *slots_kind(const struct slots *slots)
+{
+	return slots->kind;
+}
+
+uint64_t slots_budget(const struct slots *slots)
+{
+	return slots->budget;
+}
+
+uint64_t slots_used(const struct slots *slots)
+{
+	return slots->used;
+}
+
+static uint64_t capacity_of(uint64_t size)
+{
+	return (size + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+}
+
+bool slots_have_room(const struct slots *slots, uint64_t size, const struct slot *old)
+{
+	uint64_t used = slots->used - (old ? old->capacity : 0);
+
+	return size <= slots->budget && capacity_of(size) <= slots->budget - used;
+}
+
+/* ---- one slot ---- */
+
+static int map(struct slot *slot, uint64_t size, struct sl_error *err)
+{
+	void *bytes;
+
+	if (ftruncate(slot->fd, (off_t)size))
+		return sl_fail(err, errno, "no memory for a file of %" PRIu64 " bytes: %s", size, strerror(errno));
+	slot->size = size;
+	if (slot->bytes && slot->capacity == capacity_of(size))
+		return 0;
+	if (slot->bytes)
+		munmap(slot->bytes, slot->capacity);
+	slot->bytes = NULL;
+	slot->capacity = capacity_of(size);
+	bytes = mmap(NULL, slot->capacity, PROT_READ | PROT_WRITE, MAP_SHARED, slot->fd, 0);
+	if (bytes == MAP_FAILED)
+		return sl_fail(err, errno, "cannot map a file of %" PRIu64 " bytes: %s", size, strerror(errno));
+	madvise(bytes, slot->capacity, MADV_HUGEPAGE); /* memfds; advice */
+	slot->bytes = bytes;
+	return 0;
+}
+
+static void release(struct slot *slot)
+{
+	if (slot->bytes)
+		munmap(slot->bytes, slot->capacity);
+	if (slot->fd >= 0)
+		close(slot->fd);
+	free(slot);
+}
+
+int slot_open(struct slot **out, struct slots *slots, uint64_t size, struct sl_error *err)
+{
+	struct slot *slot = calloc(1, sizeof(*slot));
+	int rc;
+
+	*out = NULL;
+	if (!slot)
+		return sl_fail(err, ENOMEM, "no memory for a slot");
+	slot->fd = open_file(slots);
+	rc = slot->fd < 0 ? sl_fail(err, errno, "cannot make a file in memory: %s", strerror(errno))
+			  : map(slot, size, err);
+	if (rc) {
+		release(slot);
+		return rc;
+	}
+	slots->used += slot->capacity;
+	*out = slot;
+	return 0;
+}
+
+int slot_resize(struct slots *slots, struct slot *slot, uint64_t size, struct sl_error *err)
+{
+	int rc;
+
+	slots->used -= slot->capacity;
+	rc = map(slot, size, err);
+	if (rc)
+		release(slot);
+	else
+		slots->used += slot->capacity;
+	return rc;
+}
+
+void slot_close(struct slots *slots, struct slot *slot)
+{
+	slots->used -= slot->capacity;
+	release(slot);
+}
+
+/* A write lease on our descriptor is given exactly when no other open file and no mapping of one exists. It is given
+ * back at once: nobody can open the file but through us. */
+bool slot_is_held(const struct slot *slot)
+{
+	if (fcntl(slot->fd, F_SETLEASE, F_WRLCK))
+		return true;
+	fcntl(slot->fd, F_SETLEASE, F_UNLCK);
+	return false;
+}

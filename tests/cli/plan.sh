@@ -1,0 +1,54 @@
+#!/bin/bash
+# plan: the summary, a layout, one file, one tensor; as text and as JSON; what is refused, and why.
+. "$(dirname "$0")/lib.sh"
+model llama-3.1-8b
+cd "$work"
+
+prints "^LlamaForCausalLM, BF16, 30 tensors in 4 files, 3.88 MiB$" "$RANKFS" plan model
+prints "^vllm/tp2  *ok$" "$RANKFS" plan model
+prints "^hf/tp16  *no: model.layers.0" "$RANKFS" plan model
+
+prints "^# vllm/tp2/model-rank-1-part-0.safetensors, 131176 bytes$" "$RANKFS" plan model vllm/tp2
+for line in \
+	"model.embed_tokens.weight BF16 [256, 256] = model.embed_tokens.weight[256:512]" \
+	"model.layers.0.self_attn.attn._k_scale F32 [] = all 1.0" \
+	"model.layers.2.mlp.down_proj.weight BF16 [256, 256] = model.layers.2.mlp.down_proj.weight[0:256, 256:512]" \
+	"model.layers.1.self_attn.qkv_proj.weight BF16 [256, 256] = model.layers.1.self_attn.q_proj.weight[128:256] ++ \
+model.layers.1.self_attn.k_proj.weight[64:128] ++ model.layers.1.self_attn.v_proj.weight[64:128]" \
+	"model.norm.weight BF16 [256] = model.norm.weight"; do
+	grep -qxF "$line" out || fail "no line '$line'"
+done
+[ "$(grep -c "^# .*rank-[01]-part" out)" -eq 10 ] || fail "not ten parts"
+cp out first
+"$RANKFS" plan model vllm/tp2 | cmp - first || fail "two plans differ"
+
+prints "^model.norm.weight" "$RANKFS" plan model vllm/tp2/model-rank-0-part-4.safetensors
+[ "$(grep -c ^ out)" -eq 3 ] || fail "a file's plan has more than the file"
+prints "^model.norm.weight" "$RANKFS" plan model tensors/tp2/rank-0/model/norm
+[ "$(grep -c ^ out)" -eq 2 ] || fail "a tensor's plan has more than the tensor"
+prints "^# hf/tp2/rank-1/model-00002-of-00005.safetensors" "$RANKFS" plan model /hf/tp2/rank-1/
+prints "^# source/config.json, [0-9]* bytes$" "$RANKFS" plan model source
+
+"$RANKFS" plan model --json >json
+json json 'd["architecture"] == "LlamaForCausalLM" and d["bytes"] == 4066816'
+json json '[l["ok"] for l in d["layouts"]] == [True, True, True, False, False] * 2 and "tp 16" in d["layouts"][4]["why"]'
+"$RANKFS" plan model vllm/tp2 --json >json
+json json 'sum(p["bytes"] for f in d["files"] for t in f.get("tensors", ()) for p in t["pieces"]) == \
+	sum(t["bytes"] for f in d["files"] for t in f.get("tensors", ()))'
+json json '[t["shape"] for t in d["files"][0]["tensors"]] == [[256, 256]]'
+
+fails 32 "do not divide by tp 3" "$RANKFS" plan model vllm/tp3
+fails 32 "'x' is no layout" "$RANKFS" plan model vllm/x
+fails 32 "there is no 'vlm' in the tree" "$RANKFS" plan model vlm/tp2
+fails 32 "only tp4 is shown, not tp2" "$RANKFS" plan model vllm/tp2 -o tp=4
+fails 2 "standard output: No space left" bash -c '"$1" plan model >/dev/full' - "$RANKFS"
+
+# A reader that has seen enough.
+[ "$("$RANKFS" plan model vllm/tp4 2>&1 | head -n 1 | wc -l)" -eq 1 ] || fail "plan | head"
+("$RANKFS" plan model vllm/tp4; echo $? >code) 2>err | sleep 0.1
+[ ! -s err ] || fail "a closed pipe is an error: $(cat err)"
+
+model gpt2
+prints "c_attn.weight BF16 \[384, 256\] = cast(BF16): h.0.attn.c_attn.weight.T\[128:256\] ++ h.0" "$RANKFS" plan model vllm/tp2
+model falcon-7b --vocab 67
+prints "^lm_head.weight .* = lm_head.weight\[64:67\] ++ 61 zero rows$" "$RANKFS" plan model vllm/tp2

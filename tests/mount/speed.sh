@@ -1,0 +1,21 @@
+#!/bin/bash
+# What speed rests on: requests of 1 MiB, read-ahead raised, and a second reader who is served from the page cache.
+. "$(dirname "$0")/lib.sh"
+"$PYTHON" "$root/tests/zoo/gen.py" llama-3.1-8b "$source" --layers 2 >/dev/null
+mount_rankfs
+[ "$(id -u)" -eq 0 ] || skip "only root can raise the read-ahead"
+grep -qx 'ra_kb: 4096' "$mnt/.rankfs/status" || skip "no read-ahead here: $(grep ra_kb "$mnt/.rankfs/status")"
+file=$(find "$mnt/source" -name '*.safetensors' -size +200M | head -n 1)
+
+count()
+{
+	sed -n "s/^rankfs_$1{directory=\"source\"} //p" "$mnt/.rankfs/stats"
+}
+
+cat "$file" >/dev/null
+reads=$(count reads_total)
+bytes=$(count read_bytes_total)
+[ "$bytes" -eq "$(stat -c %s "$file")" ] || fail "$bytes bytes for a file of $(stat -c %s "$file")"
+[ $((bytes / reads)) -gt 500000 ] || fail "requests of $((bytes / reads)) bytes: read-ahead or max_pages is too small"
+cat "$file" >/dev/null
+[ "$(count reads_total)" -eq "$reads" ] || fail "the second reader made $(($(count reads_total) - reads)) requests"
