@@ -70,6 +70,8 @@ enum sl_weight_flags {
 	SL_IS_HEAD = 64,   /* the output head: absent when tied */
 	SL_STACKED = 128,  /* one tensor of all experts: its first axis is theirs */
 	SL_PLAIN_ONLY = 256, /* never quantised by vLLM: routers, norms' relatives */
+	SL_DEQUANTISED = 1024, /* the engine holds it in the model's dtype, however it is stored */
+	SL_PADDED = 2048,      /* experts whose sizes the engine rounds up for its kernel */
 	SL_UNFUSED = 512,  /* a vector or matrix that is joined with others, but is no linear layer */
 };
 
@@ -166,7 +168,7 @@ extern const struct sl_refused_arch sl_refused_archs[];
 extern const unsigned sl_n_refused_archs;
 
 /* Predicates that several families use. */
-sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias;
+sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias, sl_has_experts, sl_has_no_experts;
 
 #define SL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -289,27 +289,64 @@ int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n)
 	return add_column(plan, (struct sl_piece){ .len = bytes, .count = (uint32_t)rows, .op = SL_OP_ZERO });
 }
 
+/* A compound of the pieces that were laid side by side. */
+static struct sl_compound *take_parts(struct sl_plan *plan, struct sl_piece **parts)
+{
+	struct sl_compound *compound = sl_arena_alloc(&plan->view->arena, sizeof(*compound));
+
+	*parts = sl_arena_array(&plan->view->arena, plan->n_columns, sizeof(**parts));
+	if (!compound || !*parts)
+		return NULL;
+	memcpy(*parts, plan->columns, plan->n_columns * sizeof(**parts));
+	*compound = (struct sl_compound){ .n = plan->n_columns, .parts = *parts };
+	plan->n_columns = 0;
+	return compound;
+}
+
 /* One column needs no side by side. */
 int sl_plan_columns_end(struct sl_plan *plan)
 {
-	uint32_t n = plan->n_columns;
-	struct sl_piece whole = { .op = SL_OP_COLUMNS, .shard = n };
+	struct sl_piece whole = { .op = SL_OP_COLUMNS }, *parts;
 
-	plan->n_columns = 0;
-	if (n == 0)
+	if (plan->n_columns == 0)
 		return 0;
-	if (n == 1)
+	if (plan->n_columns == 1) {
+		plan->n_columns = 0;
 		return add(plan, plan->columns[0]);
-	struct sl_piece *parts = sl_arena_array(&plan->view->arena, n, sizeof(*parts));
-	if (!parts)
+	}
+	whole.compound = take_parts(plan, &parts);
+	if (!whole.compound)
 		return out_of_memory(plan);
-	memcpy(parts, plan->columns, n * sizeof(*parts));
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < whole.compound->n; i++) {
 		parts[i].off = whole.run;
 		whole.run += parts[i].len / parts[i].count;
 		whole.len += parts[i].len;
 	}
-	whole.parts = parts;
 	whole.count = parts[0].count;
 	return add(plan, whole);
+}
+
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
+		   const uint64_t block[2])
+{
+	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
+	struct sl_matrix m = sl_stored_matrix(values, row), s = sl_stored_matrix(scales, row);
+	struct sl_piece piece = { .op = SL_OP_SCALE, .to = (uint8_t)to, .count = (uint32_t)m.rows, .run = sl_dtype_bytes(to, m.cols) }, *parts;
+	struct sl_compound *compound;
+
+	plan->tensors[plan->n_tensors - 1].dtype = values->dtype;
+	int ret = sl_plan_column(plan, row, values, 0, (struct sl_range){ 0, m.rows, 0 }, (struct sl_range){ 0, m.cols, 0 });
+	plan->tensors[plan->n_tensors - 1].dtype = SL_F32;
+	if (!ret)
+		ret = sl_plan_column(plan, row, scales, 0, (struct sl_range){ 0, s.rows, 0 }, (struct sl_range){ 0, s.cols, 0 });
+	plan->tensors[plan->n_tensors - 1].dtype = (uint8_t)to;
+	if (ret)
+		return ret;
+	piece.compound = compound = take_parts(plan, &parts);
+	if (!compound)
+		return out_of_memory(plan);
+	compound->block[0] = (uint32_t)block[0];
+	compound->block[1] = (uint32_t)block[1];
+	piece.len = piece.run * m.rows;
+	return add(plan, piece);
 }

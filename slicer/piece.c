@@ -168,8 +168,8 @@ static int read_rows(const struct sl_model *model, const struct sl_piece *p, uin
 {
 	unsigned char block[SPAN];
 
-	for (uint32_t i = 0; i < p->shard; i++) {
-		const struct sl_piece *part = &p->parts[i];
+	for (uint32_t i = 0; i < p->compound->n; i++) {
+		const struct sl_piece *part = &p->compound->parts[i];
 		uint64_t width = part->len / part->count, at_once = SPAN / width;
 		for (uint64_t done = 0, now; done < n; done += now) {
 			now = min(n - done, at_once);
@@ -198,14 +198,55 @@ static int read_columns(const struct sl_model *model, const struct sl_piece *p, 
 			now = len / p->run * p->run;
 			ret = read_rows(model, p, row, now / p->run, dst, err);
 		} else {
-			for (uint32_t i = 0; i < p->shard && !ret; i++)
-				ret = read_row_part(model, &p->parts[i], row, inside, inside + now, dst, err);
+			for (uint32_t i = 0; i < p->compound->n && !ret; i++)
+				ret = read_row_part(model, &p->compound->parts[i], row, inside, inside + now, dst, err);
 		}
 		if (ret)
 			return ret;
 		skip += now;
 		dst += now;
 		len -= now;
+	}
+	return 0;
+}
+
+/* One stretch of elements of one row that share a scale: value times scale in F32, rounded once (vLLM, deepseek_v2.py). */
+static int scale_stretch(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t col, uint64_t n,
+			 unsigned char *dst, struct sl_error *err)
+{
+	const struct sl_piece *values = &p->compound->parts[0], *scales = &p->compound->parts[1];
+	uint64_t in = sl_dtypes[values->to].bits / 8, scale_cols = scales->len / scales->count / sizeof(float);
+	unsigned char stored[TILE * 8];
+	float block[TILE], scale;
+
+	int ret = sl_piece_read(model, values, (row * (p->run * 8 / sl_dtypes[p->to].bits) + col) * in, n * in, stored, err);
+	if (!ret)
+		ret = sl_piece_read(model, scales, (row / p->compound->block[0] * scale_cols + col / p->compound->block[1]) * sizeof(float),
+				    sizeof(scale), &scale, err);
+	if (ret)
+		return ret;
+	sl_convert(block, SL_F32, stored, values->to, n);
+	for (uint64_t i = 0; i < n; i++)
+		block[i] *= scale;
+	sl_convert(dst, p->to, block, SL_F32, n);
+	return 0;
+}
+
+/* Elements [first, first + n), row-major. */
+static int scale_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
+			  struct sl_error *err)
+{
+	uint64_t size = sl_dtypes[p->to].bits / 8, cols = p->run / size, block_cols = p->compound->block[1];
+
+	while (n > 0) {
+		uint64_t row = first / cols, col = first % cols, now = min(min(n, cols - col), block_cols - col % block_cols);
+		now = min(now, TILE);
+		int ret = scale_stretch(model, p, row, col, now, dst, err);
+		if (ret)
+			return ret;
+		dst += now * size;
+		first += now;
+		n -= now;
 	}
 	return 0;
 }
@@ -224,6 +265,7 @@ static const struct {
 	[SL_OP_CONVERT] = { "convert", NULL, convert_elements },
 	[SL_OP_TRANSPOSE] = { "transpose", NULL, transpose_elements },
 	[SL_OP_COLUMNS] = { "columns", read_columns, NULL },
+	[SL_OP_SCALE] = { "scale", NULL, scale_elements },
 };
 
 const char *sl_op_name(enum sl_op op)

@@ -19,6 +19,7 @@ struct sl_plan {
 	const struct sl_model *model;
 	const struct sl_engine *engine;
 	unsigned tp, rank;
+	enum sl_gpu gpu;
 	uint32_t section; /* of what is added now */
 	uint64_t part_bytes;
 	/* malloc'ed, growing; pieces of a tensor are consecutive, their .off counts from the tensor's start */
@@ -55,6 +56,10 @@ int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const stru
 		   struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
 int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n) SL_MUST_CHECK;
 int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
+
+/* All of a stored matrix, each block of it times its scale. */
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
+		   const uint64_t block[2]) SL_MUST_CHECK;
 
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;

@@ -21,100 +21,102 @@
 #define SCALE_OF(n, need) { "." n, n, SL_SCALAR, need, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 }
 
 const struct sl_storage sl_plain = {
-	"plain", { { ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_1, false, SL_AS_MODEL, SL_FLOAT, 0 } }, 1,
+	.name = "plain", .components = { { ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_1, false, SL_AS_MODEL, SL_FLOAT, 0 } }, .n_components = 1,
 };
 
 static const struct sl_storage fp8_block = {
-	"FP8 blocks", {
+	.name = "FP8 blocks", .components = {
 		WEIGHT_F8,
 		{ ".weight_scale_inv", "weight_scale_inv", SL_MATRIX, SL_REQUIRED, SL_UNIT_BLOCK, SL_UNIT_BLOCK, false, SL_AS_F32, SL_FLOAT, 0 },
-	}, 2,
+	}, .n_components = 2,
 };
 static const struct sl_storage fp8_block_e8m0 = {
-	"FP8 blocks, E8M0 scales", {
+	.name = "FP8 blocks, E8M0 scales", .components = {
 		WEIGHT_F8,
 		{ ".scale", "weight_scale_inv", SL_MATRIX, SL_REQUIRED, SL_UNIT_BLOCK, SL_UNIT_BLOCK, false, SL_AS_STORED, SL_F8_E8M0, 0 },
-	}, 2,
+	}, .n_components = 2,
 };
 static const struct sl_storage fp4_experts = {
-	"FP4 in bytes, E8M0 scales", {
+	.name = "FP4 in bytes, E8M0 scales", .components = {
 		{ ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_U8, SL_I8, 0 },
 		{ ".scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_U8, SL_F8_E8M0, 0 },
-	}, 2,
+	}, .n_components = 2,
 };
 static const struct sl_storage fp8_tensor = {
-	"FP8 per tensor", { WEIGHT_F8, SCALE_OF("weight_scale", SL_REQUIRED), SCALE_OF("input_scale", SL_IF_THERE) }, 3,
+	.name = "FP8 per tensor", .components = { WEIGHT_F8, SCALE_OF("weight_scale", SL_REQUIRED), SCALE_OF("input_scale", SL_IF_THERE) }, .n_components = 3,
 };
 static const struct sl_storage fp8_channel = {
-	"FP8 per channel", {
+	.name = "FP8 per channel", .components = {
 		WEIGHT_F8,
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 },
-	}, 2,
+	}, .n_components = 2,
 };
 static const struct sl_storage fbgemm = {
-	"FP8 per channel, input bound", {
+	.name = "FP8 per channel, input bound", .components = {
 		WEIGHT_F8,
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_FILLED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, SENTINEL },
 		{ ".input_scale_ub", "input_scale_ub", SL_SINGLE, SL_FILLED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 },
-	}, 3,
+	}, .n_components = 3,
 };
 static const struct sl_storage w4a16 = {
-	"packed integers, groups", {
+	.name = "packed integers, groups", .components = {
 		{ ".weight_packed", "weight_packed", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_I32, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_MODEL, SL_FLOAT, 0 },
 		{ ".weight_zero_point", "weight_zero_point", SL_MATRIX, SL_IF_THERE, SL_UNIT_PACK, SL_UNIT_GROUP, false, SL_AS_STORED, SL_I32, 0 },
 		{ ".weight_shape", "weight_shape", SL_LAST, SL_REQUIRED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_INTEGER, 0 },
-	}, 4,
+	}, .n_components = 4,
 };
 static const struct sl_storage nvfp4 = {
-	"NVFP4", {
+	.name = "NVFP4", .components = {
 		{ ".weight_packed", "weight_packed", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_F8_E4M3, 0 },
 		SCALE_OF("weight_global_scale", SL_REQUIRED),
 		SCALE_OF("input_global_scale", SL_IF_THERE),
-	}, 4,
+	}, .n_components = 4,
 };
 static const struct sl_storage mxfp4_packed = {
-	"MXFP4", {
+	.name = "MXFP4", .components = {
 		{ ".weight_packed", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
-	}, 2,
+	}, .n_components = 2, .padding = { { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 } }, /* Marlin everywhere */
 };
 static const struct sl_storage nvfp4_modelopt = {
-	"NVFP4", {
+	.name = "NVFP4", .components = {
 		{ ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_F8_E4M3, 0 },
 		SCALE_OF("weight_scale_2", SL_REQUIRED),
 		SCALE_OF("input_scale", SL_IF_THERE),
-	}, 4,
+	}, .n_components = 4,
 };
 static const struct sl_storage mxfp8 = {
-	"MXFP8", {
+	.name = "MXFP8", .components = {
 		WEIGHT_F8,
 		{ ".weight_scale_inv", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
-	}, 2,
+	}, .n_components = 2,
 };
 static const struct sl_storage awq = {
-	"AWQ", {
+	.name = "AWQ", .components = {
 		{ ".qweight", "qweight", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_1, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
-	}, 3,
+	}, .n_components = 3,
 };
 static const struct sl_storage gptq = {
-	"GPTQ", {
+	.name = "GPTQ", .components = {
 		{ ".qweight", "qweight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".g_idx", "g_idx", SL_LAST, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
-	}, 4,
+	}, .n_components = 4,
 };
 static const struct sl_storage gpt_oss = {
-	"MXFP4 blocks of all experts", {
+	.name = "MXFP4 blocks of all experts", .components = {
 		{ "_blocks", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ "_scales", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
 		{ "_bias", "bias", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_MODEL, SL_FLOAT, 0 },
-	}, 3,
+	}, .n_components = 3, .granule = 32, .bias_on_first = true,
+	/* Marlin below Hopper, Triton on it, FlashInfer above (mxfp4.py). */
+	.padding = { [SL_SM80] = { 128, 256 }, [SL_SM89] = { 128, 256 }, [SL_SM90] = { 64, 1 }, [SL_SM100] = { 128, 256 } },
 };
 
 #define STORAGES(...) .storages = (const struct sl_storage *const[]){ __VA_ARGS__, NULL }
@@ -182,6 +184,17 @@ const struct sl_scheme *const sl_schemes[] = {
 	&bitsandbytes, &torchao, &gguf, &qserve, &exl2, &exl3, &hqq, &aqlm, &quark, NULL,
 };
 /* clang-format on */
+
+const char *const sl_gpu_names[SL_N_GPUS] = { "sm80", "sm89", "sm90", "sm100" };
+
+int sl_gpu_find(const char *name, size_t len)
+{
+	for (int i = 0; i < SL_N_GPUS; i++) {
+		if (strlen(sl_gpu_names[i]) == len && memcmp(sl_gpu_names[i], name, len) == 0)
+			return i;
+	}
+	return -1;
+}
 
 static int by_method(struct sl_quant *quant, const char *method, size_t len, const char *where, struct sl_error *err)
 {

@@ -70,10 +70,23 @@ struct sl_component {
 #define SL_FLOAT   (-1)
 #define SL_INTEGER (-2)
 
+/* GPUs by what decides which kernels an engine takes. */
+enum sl_gpu { SL_SM80, SL_SM89, SL_SM90, SL_SM100, SL_N_GPUS };
+int sl_gpu_find(const char *name, size_t len); /* "sm90": enum sl_gpu, or -1 */
+extern const char *const sl_gpu_names[SL_N_GPUS];
+
+/* What the experts of a layer are rounded up to for a kernel, with zeros; 0 or 1: nothing. */
+struct sl_padding {
+	uint16_t inter, hidden;
+};
+
 struct sl_storage {
 	const char *name; /* for `check` and `plan` */
 	struct sl_component components[SL_COMPONENTS_MAX];
 	unsigned n_components;
+	unsigned granule;                     /* ranks of experts share whole blocks of this many rows, the last may have fewer; 0: evenly */
+	struct sl_padding padding[SL_N_GPUS]; /* of experts */
+	bool bias_on_first;                   /* what has no columns is held by the first rank alone where ranks share columns */
 };
 
 /* A tensor of each attention layer that no linear layer has: the scales of its KV cache. */

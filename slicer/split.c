@@ -140,7 +140,7 @@ int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t 
 	if (logical.first % unit || (end % unit && end != size))
 		return sl_fail(err, EINVAL, "a share of %llu %s is no whole number of blocks of %llu", (unsigned long long)logical.n, what,
 			       (unsigned long long)unit);
-	*range = (struct sl_range){ logical.first / unit, (end + unit - 1) / unit - logical.first / unit, 0 };
+	*range = (struct sl_range){ logical.first / unit, (end + unit - 1) / unit - logical.first / unit, (logical.zero + unit - 1) / unit };
 	return 0;
 }
 
@@ -202,11 +202,84 @@ uint64_t sl_expert_at(const struct sl_layout *layout, struct sl_range experts, u
 	return layout->experts == SL_EXPERTS_ROUND_ROBIN ? rank + i * layout->tp : experts.first + i;
 }
 
+/* ---- shares ---- */
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+	return unit > 1 ? (n + unit - 1) / unit * unit : n;
+}
+
+/* Whole granules to each rank, the last ones may have fewer (vLLM, gpt_oss.py). `unit` rows stand for one of the dimension. */
+static void split_granules(uint64_t size, uint64_t unit, uint64_t granule, unsigned tp, unsigned rank, struct sl_range *range)
+{
+	uint64_t n = size / unit, share = (((n + granule - 1) / granule) + tp - 1) / tp * granule;
+	uint64_t first = share * rank < n ? share * rank : n, end = first + share < n ? first + share : n;
+
+	*range = (struct sl_range){ first * unit, (end - first) * unit, 0 };
+}
+
+/* One axis of a matrix: who shares it and how. */
+static int share_axis(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, const struct sl_storage *storage,
+		      unsigned tp, unsigned rank, struct sl_range *range, struct sl_error *err)
+{
+	bool inter = segment->dim == SL_MOE_INTER || segment->dim == SL_MOE_PAIRS;
+
+	if (!storage->granule || !inter || tp == 1)
+		return sl_split(model, part, segment, tp, rank, range, err);
+	split_granules(segment->n, segment->dim == SL_MOE_PAIRS ? 2 : 1, storage->granule, tp, rank, range);
+	return 0;
+}
+
+/* Zeros behind an axis of experts: the kernel's unit of what each rank would have if it divided evenly. */
+static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t size, unsigned tp, struct sl_range *range)
+{
+	uint64_t even = (size + tp - 1) / tp, to = even;
+
+	if (dim == SL_MOE_INTER)
+		to = round_up(even, padding->inter);
+	else if (dim == SL_MOE_PAIRS)
+		to = round_up(even, 2u * padding->inter);
+	else
+		to = round_up(size, padding->hidden);
+	range->zero = to > range->n ? to - range->n : 0;
+}
+
+int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
+		struct sl_share *share, struct sl_error *err)
+{
+	unsigned tp = sl_row_tp(engine, layout, part, row);
+	const struct sl_padding *padding = &storage->padding[gpu];
+	struct sl_segment segments[SL_SEGMENTS_MAX], columns = { 0, m.cols, row->in };
+	bool padded = engine->fused && sl_is_expert(row) && padding->inter;
+	int ret = 0;
+
+	rank = tp > 1 ? rank : 0;
+	share->n = sl_segments(model, part, row, m.rows, segments);
+	share->cols = (struct sl_range){ 0, m.cols, 0 };
+	share->is_first = rank == 0;
+	if (row->role == SL_ROW)
+		ret = share_axis(model, part, &columns, storage, tp, rank, &share->cols, err);
+	if (padded)
+		pad_axis(row->in, padding, m.cols, row->role == SL_ROW ? tp : 1, &share->cols);
+	for (unsigned i = 0; i < share->n && !ret; i++) {
+		share->rows[i] = (struct sl_range){ 0, segments[i].n, 0 };
+		if (row->role == SL_COLUMN)
+			ret = share_axis(model, part, &segments[i], storage, tp, rank, &share->rows[i], err);
+		else if (row->role == SL_EMBEDDING)
+			ret = sl_split_embedding(engine, row->out, m.rows, tp, rank, &share->rows[i], err);
+		if (padded)
+			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1, &share->rows[i]);
+		share->rows[i].first += segments[i].first;
+	}
+	return ret;
+}
+
 /* ---- which layouts a model can have ---- */
 
 /* Do a share's rows and columns cut no unit of any component? */
 static int check_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
-		       struct sl_range rows, struct sl_range cols, struct sl_error *err)
+		       const struct sl_share *share, struct sl_error *err)
 {
 	struct sl_matrix m = sl_logical_matrix(model, row, bound);
 	struct sl_range range;
@@ -216,38 +289,23 @@ static int check_units(const struct sl_model *model, const struct sl_weight *row
 		if (bound->storage->components[i].form != SL_MATRIX || !bound->tensors[i])
 			continue;
 		struct sl_units u = sl_units_of(model, row, bound, i);
-		ret = sl_to_units(rows, m.rows, u.out, 1, "rows", &range, err);
-		if (!ret)
-			ret = sl_to_units(cols, m.cols, u.in, 1, "columns", &range, err);
+		ret = sl_to_units(share->cols, m.cols, u.in, 1, "columns", &range, err);
+		for (unsigned s = 0; s < share->n && !ret; s++)
+			ret = sl_to_units(share->rows[s], m.rows, u.out, 1, "rows", &range, err);
 	}
 	return ret;
 }
 
 /* Does this module divide? Rank 0 shows it: the shares are alike. */
-static int check_module(const struct sl_model *model, const struct sl_engine *engine, unsigned tp, enum sl_part part,
+static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
 			const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
 {
-	struct sl_matrix m = sl_logical_matrix(model, row, bound);
-	struct sl_segment segments[SL_SEGMENTS_MAX];
-	struct sl_range rows, cols = { 0, m.cols, 0 };
-	int ret = 0;
+	struct sl_share share;
 
 	if (row->role == SL_WHOLE || (row->flags & SL_UNLOADED))
 		return 0;
-	if (row->role == SL_EMBEDDING)
-		return sl_split_embedding(engine, row->out, m.rows, tp, 0, &rows, err);
-	if (row->role == SL_ROW)
-		ret = sl_split(model, part, &(struct sl_segment){ 0, m.cols, row->in }, tp, 0, &cols, err);
-	unsigned n = sl_segments(model, part, row, m.rows, segments);
-	for (unsigned i = 0; i < n && !ret; i++) {
-		rows = (struct sl_range){ 0, segments[i].n, 0 };
-		if (row->role == SL_COLUMN)
-			ret = sl_split(model, part, &segments[i], tp, 0, &rows, err);
-		rows.first += segments[i].first;
-		if (!ret)
-			ret = check_units(model, row, bound, rows, cols, err);
-	}
-	return ret;
+	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
+	return ret ? ret : check_units(model, row, bound, &share, err);
 }
 
 static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
@@ -260,7 +318,7 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 		const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0); /* experts are alike */
 		if (!bound->storage || (row->flags & SL_INDICES))
 			continue;
-		int ret = check_module(model, engine, sl_row_tp(engine, layout, stack->part, row), stack->part, row, bound, err);
+		int ret = check_module(model, engine, layout, stack->part, row, bound, err);
 		if (ret)
 			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
 	}

@@ -5,6 +5,7 @@
 #define SLICER_SPLIT_H
 
 #include "slicer/arch.h"
+#include "slicer/bind.h"
 #include "slicer/engine.h"
 #include "slicer/error.h"
 #include "slicer/layout.h"
@@ -31,6 +32,18 @@ unsigned sl_segments(const struct sl_model *model, enum sl_part part, const stru
  * in blocks when there are more ranks than heads (vLLM, linear.py: rank r takes head r / (tp / kv)); evenly otherwise. */
 int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp, unsigned rank,
 	     struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
+
+/* What a rank holds of a module's logical matrix: rows of each segment, columns, each with the zeros that pad it. */
+struct sl_share {
+	struct sl_range rows[SL_SEGMENTS_MAX], cols;
+	unsigned n;     /* segments */
+	bool is_first;  /* this rank holds what the ranks do not share */
+};
+
+/* The share of `rank` in a bound module, padded for `gpu` where its storage says so. */
+int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
+		struct sl_share *share, struct sl_error *err) SL_MUST_CHECK;
 
 /* A range of logical rows or columns in a component's own units; `unit` 0 is the whole axis of `stored` elements. A range that
  * would cut a unit is refused: "64 columns are no whole number of groups of 128". */

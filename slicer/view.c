@@ -123,32 +123,11 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 
 /* ---- one component of a module ---- */
 
-/* Logical rows and columns of a rank, and what is padded behind them. */
-struct share {
-	struct sl_range rows[SL_SEGMENTS_MAX], cols;
-	unsigned n;
-};
-
-static int find_share(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row, struct sl_matrix m,
-		      struct share *share)
+static int find_share(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
+		      const struct sl_storage *storage, struct sl_matrix m, struct sl_share *share)
 {
-	unsigned tp = sl_row_tp(plan->engine, &plan->view->layout, stack->part, row), rank = tp > 1 ? plan->rank : 0;
-	struct sl_segment segments[SL_SEGMENTS_MAX];
-	int ret = 0;
-
-	share->n = sl_segments(plan->model, stack->part, row, m.rows, segments);
-	share->cols = (struct sl_range){ 0, m.cols, 0 };
-	if (row->role == SL_ROW)
-		ret = sl_split(plan->model, stack->part, &(struct sl_segment){ 0, m.cols, row->in }, tp, rank, &share->cols, plan->err);
-	for (unsigned i = 0; i < share->n && !ret; i++) {
-		share->rows[i] = (struct sl_range){ 0, segments[i].n, 0 };
-		if (row->role == SL_COLUMN)
-			ret = sl_split(plan->model, stack->part, &segments[i], tp, rank, &share->rows[i], plan->err);
-		else if (row->role == SL_EMBEDDING)
-			ret = sl_split_embedding(plan->engine, row->out, m.rows, tp, rank, &share->rows[i], plan->err);
-		share->rows[i].first += segments[i].first;
-	}
-	return ret;
+	return sl_share_of(plan->model, plan->engine, &plan->view->layout, stack->part, row, storage, m, plan->rank, plan->gpu, share,
+			   plan->err);
 }
 
 /* What is being put together: rows and columns so far of the engine's tensor, for one expert. */
@@ -169,16 +148,23 @@ static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const
 		return sl_plan_column(plan, row, t, expert, cols, rows);
 	}
 	shape->rows += rows.n + rows.zero;
-	shape->cols = cols.n;
-	if ((row->flags & SL_CONV1D) && t->n_dims > 1)
+	shape->cols = cols.n + cols.zero;
+	if ((row->flags & SL_CONV1D) && t->n_dims > 1) {
 		ret = sl_plan_turned(plan, row, t, expert, cols, rows);
-	else
+	} else if (cols.zero) {
+		ret = sl_plan_column(plan, row, t, expert, rows, cols);
+		if (!ret)
+			ret = sl_plan_zero_column(plan, rows.n, cols.zero);
+		if (!ret)
+			ret = sl_plan_columns_end(plan);
+	} else {
 		ret = sl_plan_block(plan, stack->part, row, t, expert, rows, cols);
-	return ret || !rows.zero ? ret : sl_plan_zeros(plan, rows.zero * cols.n * size);
+	}
+	return ret || !rows.zero ? ret : sl_plan_zeros(plan, rows.zero * shape->cols * size);
 }
 
 /* A component that the checkpoint lacks and the engine has: its fill, in the shape of the share. */
-static int add_fill(struct sl_plan *plan, const struct sl_component *c, const struct share *share, struct shape *shape)
+static int add_fill(struct sl_plan *plan, const struct sl_component *c, const struct sl_share *share, struct shape *shape)
 {
 	uint64_t rows = 0;
 
@@ -198,9 +184,9 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	const struct sl_component *c = &bound->storage->components[i];
 	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
 	struct sl_matrix m = sl_logical_matrix(plan->model, row, bound), stored;
-	struct share share;
+	struct sl_share share;
 
-	int ret = find_share(plan, stack, row, m, &share);
+	int ret = find_share(plan, stack, row, bound->storage, m, &share);
 	if (ret || !t)
 		return ret ? ret : add_fill(plan, c, &share, shape);
 	stored = sl_stored_matrix(t, row);
@@ -211,11 +197,34 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
 	for (unsigned s = 0; s < share.n && !ret; s++) {
 		ret = sl_to_units(share.rows[s], m.rows, u.out, stored.rows, "rows", &rows, plan->err);
-		rows.zero = share.rows[s].zero;
+		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && !share.is_first)
+			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
 		if (!ret)
 			ret = add_segment(plan, stack, row, t, c, expert, rows, cols, shape);
 	}
 	return ret;
+}
+
+/* A group that the engine holds in the model's dtype: stored blocks times their scales, plain weights as they are. */
+static int add_dequantised(struct sl_plan *plan, const struct group *g, const char *name)
+{
+	uint64_t shape[2] = { 0, 0 };
+
+	int ret = sl_plan_tensor(plan, name, sl_plan_float(plan));
+	for (unsigned r = g->first; r < g->first + g->n && !ret; r++) {
+		const struct sl_bound *bound = bound_of(plan, g, r, 0);
+		const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, 0), *scales = NULL;
+		struct sl_matrix m = sl_logical_matrix(plan->model, row_of(plan, g, r), bound);
+		if (bound->storage->n_components > 1)
+			scales = sl_bound_tensor(plan->model, bound, 1);
+		if (scales && bound->storage->components[1].out != SL_UNIT_BLOCK)
+			return sl_fail(plan->err, EINVAL, "tensor '%s': %s cannot be turned back into plain weights", SL_ESC(t->name),
+				       bound->storage->name);
+		shape[0] += m.rows;
+		shape[1] = m.cols;
+		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block) : sl_plan_whole(plan, t);
+	}
+	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
 
 /* Matrices of all rows of a group for one expert, one below another or side by side. */
@@ -413,7 +422,7 @@ static int add_bias(struct sl_plan *plan, const struct group *g, const char *nam
 	int ret = sl_plan_tensor(plan, name, plain_dtype(plan, row_of(plan, g, g->first), t->dtype));
 	for (unsigned r = g->first; r < g->first + g->n && !ret; r++) {
 		const struct sl_weight *row = row_of(plan, g, r);
-		struct share share;
+		struct sl_share share;
 		t = sl_bound_bias(plan->model, bound_of(plan, g, r, g->expert));
 		if (!t)
 			return sl_fail(plan->err, EINVAL, "tensor '%s': its part '%s' has no bias", name, row->name);
@@ -421,7 +430,7 @@ static int add_bias(struct sl_plan *plan, const struct group *g, const char *nam
 		vector.in = SL_NO_AXIS;
 		vector.role = row->role == SL_ROW ? SL_WHOLE : row->role;
 		vector.order = is_whole(plan, row) ? SL_PLAIN : row->order;
-		ret = find_share(plan, stack, &vector, (struct sl_matrix){ t->shape[0], 1 }, &share);
+		ret = find_share(plan, stack, &vector, &sl_plain, (struct sl_matrix){ t->shape[0], 1 }, &share);
 		for (unsigned s = 0; s < share.n && !ret; s++) {
 			n += share.rows[s].n;
 			ret = sl_plan_block(plan, stack->part, &vector, t, 0, share.rows[s], (struct sl_range){ 0, 1, 0 });
@@ -511,8 +520,12 @@ static int add_components(struct sl_plan *plan, const struct group *g)
 {
 	const struct sl_storage *storage = bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
 	char name[SL_MODULE_NAME_MAX];
-	int ret = check_alike(plan, g);
 
+	if (plan->engine->fused && (row_of(plan, g, g->first)->flags & SL_DEQUANTISED)) {
+		tensor_name(plan, g, module_name(plan->engine, row_of(plan, g, g->first)), ".weight", name);
+		return add_dequantised(plan, g, name);
+	}
+	int ret = check_alike(plan, g);
 	for (unsigned i = 0; i < storage->n_components && !ret; i++) {
 		if (!holds_component(plan, g, i))
 			continue;
@@ -679,6 +692,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	struct sl_plan plan = { .model = model, .engine = engine, .tp = layout->tp, .rank = rank, .err = err ? err : &local };
 
 	*out = NULL;
+	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;
 	plan.part_bytes = options && options->part_bytes ? options->part_bytes : UINT64_C(512) << 20;
 	int ret = check_request(model, engine, layout, stage, rank, plan.err);
 	if (ret)
