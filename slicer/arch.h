@@ -34,6 +34,14 @@ enum sl_dim {
 	SL_INTER,
 	SL_GATE_UP,  /* gate and up one after another */
 	SL_VOCAB,
+	SL_BY_HEADS,    /* any size, divided by whole query heads: MLA's projections, per-head parameters */
+	SL_MOE_INTER,   /* of one routed expert */
+	SL_MOE_GATE_UP, /* gate and up of one expert one after another */
+	SL_MOE_PAIRS,   /* the same interleaved: row 2j is gate j, row 2j + 1 is up j (gpt-oss) */
+	SL_LINEAR_K,    /* linear attention: key heads x their size */
+	SL_LINEAR_V,
+	SL_LINEAR_QKV,  /* its q, k and v one after another */
+	SL_LINEAR_HEADS, /* one element per value head */
 	SL_N_DIMS
 };
 
@@ -60,6 +68,19 @@ enum sl_weight_flags {
 	SL_INDICES = 16,   /* integers 0, 1, 2, …, made when the checkpoint does not store them; dtype is kept */
 	SL_IS_EMBED = 32,  /* the word embedding */
 	SL_IS_HEAD = 64,   /* the output head: absent when tied */
+	SL_STACKED = 128,  /* one tensor of all experts: its first axis is theirs */
+	SL_PLAIN_ONLY = 256, /* never quantised by vLLM: routers, norms' relatives */
+	SL_DEQUANTISED = 1024, /* the engine holds it in the model's dtype, however it is stored */
+	SL_PADDED = 2048,      /* experts whose sizes the engine rounds up for its kernel */
+	SL_UNFUSED = 512,  /* a vector or matrix that is joined with others, but is no linear layer */
+};
+
+/* The dtype in which engines hold an unquantised weight. */
+enum sl_weight_dtype {
+	SL_IN_MODEL,
+	SL_IN_F32,  /* router biases, GLM's router: rounding them changes which experts are chosen */
+	SL_IN_OWN,
+	SL_IN_I32,
 };
 
 /* On which pipeline stages a weight outside the layers lives. */
@@ -70,10 +91,11 @@ enum sl_stages {
 	SL_FIRST_OR_TIED_LAST, /* the first; the last too when the head is tied to it */
 };
 
-typedef bool sl_predicate(const struct sl_config *config, enum sl_part part);
+/* About one layer of a part; `layer` is 0 outside the layers. */
+typedef bool sl_predicate(const struct sl_config *config, enum sl_part part, uint64_t layer);
 
 struct sl_weight {
-	const char *name;    /* module in the checkpoint, below the stack's prefix */
+	const char *name;    /* module in the checkpoint, below the stack's prefix; "%e" stands for the expert */
 	const char *hf;      /* module in HF's layout; NULL: name */
 	const char *fused;   /* module in an engine that fuses; rows with the same one are merged in order; NULL: hf */
 	enum sl_role role;
@@ -83,6 +105,7 @@ struct sl_weight {
 	sl_predicate *when;  /* the model has this module; NULL: always */
 	sl_predicate *bias;  /* the module has a bias; NULL: never */
 	enum sl_stages stages;
+	enum sl_weight_dtype as;
 };
 
 #define SL_NO_AXIS SL_N_DIMS
@@ -94,6 +117,9 @@ struct sl_stack {
 	enum sl_part part;  /* whose sizes and layer count */
 	bool pipelined;     /* its layers are shared among the stages; else every stage has all */
 	const char *attn;   /* vLLM's attention module in a layer, which holds scale buffers; NULL: none */
+	const char *attn_stored; /* the attention in the checkpoint, under which its cache scales lie; NULL: none are */
+	bool is_mla;        /* attn is an MLAAttention */
+	sl_predicate *has_attn; /* which layers have it; NULL: all */
 	const struct sl_weight *weights;
 	unsigned n_weights;
 };
@@ -111,6 +137,7 @@ enum sl_arch_flags {
 	SL_ENCODER = 4,         /* embeddings, not a language model: no head; F32 becomes F16 (vLLM's pooling models) */
 	SL_NO_STAGES = 8,       /* no pipeline parallelism */
 	SL_HEADS_FROM_HIDDEN = 32, /* transformers derives head_dim from hidden / heads: a config.json cannot describe a slice */
+	SL_NEXT_N = 64,         /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
 	SL_NO_F16 = 16,         /* numerically unstable in F16: vLLM refuses it and takes BF16 */
 };
 
@@ -124,6 +151,7 @@ struct sl_arch {
 	const struct sl_dims *defaults[SL_N_PARTS]; /* what transformers assumes when config.json does not say */
 	const struct sl_spelling *spellings;        /* beside the canonical one */
 	unsigned n_spellings;
+	const char *const *skipped;                 /* prefixes of tensors that are drafts (MTP) too; NULL-terminated, or NULL */
 	/* A last look at the configuration, NULL when there is nothing to check: fixes up dims, refuses variants. */
 	int (*prepare)(struct sl_config *config, struct sl_error *err);
 };
@@ -140,7 +168,7 @@ extern const struct sl_refused_arch sl_refused_archs[];
 extern const unsigned sl_n_refused_archs;
 
 /* Predicates that several families use. */
-sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias;
+sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias, sl_has_experts, sl_has_no_experts;
 
 #define SL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -4,7 +4,6 @@
  */
 #include "slicer/bind.h"
 
-#include "slicer/convert.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,8 +22,6 @@ struct list {
 
 struct binder {
 	struct sl_model *model;
-	const char *wrapper;                /* in front of every stored name: "", "module.", … */
-	const struct sl_spelling *spelling; /* NULL: the stacks' own */
 	unsigned char *claimed;             /* per tensor */
 	struct list missing;
 };
@@ -83,46 +80,52 @@ size_t sl_stack_prefix(const char *name, uint64_t layer, char *out)
 	return sl_name_append(out, len, mark + 2);
 }
 
+size_t sl_name_append_expert(char *name, size_t len, const char *text, uint64_t expert)
+{
+	const char *mark = strstr(text, "%e");
+	char digits[24];
+
+	if (!mark)
+		return sl_name_append(name, len, text);
+	len = append(name, len, text, (size_t)(mark - text));
+	len = append(name, len, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)expert));
+	return sl_name_append(name, len, mark + 2);
+}
+
 /* The stored name for a canonical one: wrapper, then the spelling's prefix for the canonical prefix. */
-static void spell(const struct binder *b, const char *canonical, char *out)
+static void spell(const struct sl_model *model, const char *canonical, char *out)
 {
 	const char *front = "";
 
-	for (size_t i = 0; b->spelling && i < SL_COUNT(b->spelling->prefixes) && b->spelling->prefixes[i].canonical; i++) {
-		size_t len = strlen(b->spelling->prefixes[i].canonical);
-		if (strncmp(canonical, b->spelling->prefixes[i].canonical, len) == 0) {
-			front = b->spelling->prefixes[i].stored;
+	for (size_t i = 0; model->spelling && i < SL_COUNT(model->spelling->prefixes) && model->spelling->prefixes[i].canonical; i++) {
+		size_t len = strlen(model->spelling->prefixes[i].canonical);
+		if (strncmp(canonical, model->spelling->prefixes[i].canonical, len) == 0) {
+			front = model->spelling->prefixes[i].stored;
 			canonical += len;
 			break;
 		}
 	}
-	size_t len = sl_name_append(out, 0, b->wrapper);
+	size_t len = sl_name_append(out, 0, model->wrapper);
 	len = sl_name_append(out, len, front);
 	sl_name_append(out, len, canonical);
 }
 
-static void canonical_name(const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row, const char *suffix,
-			   char *out)
-{
-	size_t len = sl_stack_prefix(stack->name, layer, out);
-
-	len = sl_name_append(out, len, row->name);
-	sl_name_append(out, len, suffix);
-}
-
-static const struct sl_tensor *look_up(const struct binder *b, const struct sl_stack *stack, uint64_t layer,
-				       const struct sl_weight *row, const char *suffix, char *stored)
+/* A module's stored name, without the suffix of a component; returns its length. */
+static size_t module_name(const struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+			  uint64_t expert, char *stored)
 {
 	char canonical[SL_MODULE_NAME_MAX];
+	size_t len = sl_stack_prefix(stack->name, layer, canonical);
 
-	canonical_name(stack, layer, row, suffix, canonical);
-	spell(b, canonical, stored);
-	return sl_shards_find(&b->model->shards, stored);
+	sl_name_append_expert(canonical, len, row->name, expert);
+	spell(b->model, canonical, stored);
+	return strlen(stored);
 }
 
-static const char *weight_suffix(const struct sl_weight *row)
+static const struct sl_tensor *look_up(const struct binder *b, char *name, size_t len, const char *suffix)
 {
-	return row->flags & SL_BARE ? "" : ".weight";
+	sl_name_append(name, len, suffix);
+	return sl_shards_find(&b->model->shards, name);
 }
 
 /* The row of the word embedding: every architecture has one. */
@@ -147,7 +150,9 @@ static int no_spelling(const struct binder *b, struct sl_error *err)
 	const struct sl_weight *row = embedding_row(b->model->arch, &stack);
 	char expected[SL_MODULE_NAME_MAX], tail[SL_MODULE_NAME_MAX];
 
-	canonical_name(stack, 0, row, ".weight", expected);
+	size_t expected_len = sl_stack_prefix(stack->name, 0, expected);
+	expected_len = sl_name_append(expected, expected_len, row->name);
+	sl_name_append(expected, expected_len, ".weight");
 	size_t tail_len = (size_t)snprintf(tail, sizeof(tail), "%s.weight", row->name);
 	for (uint32_t i = 0; i < shards->n_tensors; i++) {
 		const char *name = shards->tensors[i].name;
@@ -170,50 +175,238 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 	char stored[SL_MODULE_NAME_MAX];
 
 	for (size_t w = 0; w < SL_COUNT(wrappers); w++) {
-		b->wrapper = wrappers[w];
+		b->model->wrapper = wrappers[w];
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
-			b->spelling = s ? &arch->spellings[s - 1] : NULL;
-			if (look_up(b, stack, 0, row, ".weight", stored))
+			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
+			size_t len = module_name(b, stack, 0, row, 0, stored);
+			if (look_up(b, stored, len, ".weight"))
 				return 0;
 		}
 	}
 	return no_spelling(b, err);
 }
 
-/* ---- one row ---- */
+/* ---- one module ---- */
 
-static void claim(struct binder *b, const struct sl_tensor *tensor)
+static uint32_t claim(struct binder *b, const struct sl_tensor *tensor)
 {
-	b->claimed[tensor - b->model->shards.tensors] = 1;
+	uint32_t index = (uint32_t)(tensor - b->model->shards.tensors);
+
+	b->claimed[index] = 1;
+	return index + 1;
 }
 
 static bool may_be_absent(const struct sl_model *model, const struct sl_weight *row)
 {
 	if (row->flags & SL_IS_HEAD)
-		return model->tied || (model->arch->flags & SL_NO_HEAD);
+		return model->tied || (model->arch->flags & (SL_NO_HEAD | SL_ENCODER));
 	return row->flags & (SL_OPTIONAL | SL_UNLOADED | SL_INDICES);
 }
 
-static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-		     struct sl_bound *bound)
+static bool has_dtype(const struct sl_component *c, const struct sl_tensor *tensor)
+{
+	switch (c->dtype) {
+	case SL_FLOAT:
+		return sl_dtype_is_plain(tensor->dtype);
+	case SL_INTEGER:
+		return tensor->dtype == SL_I64 || tensor->dtype == SL_I32;
+	default:
+		return tensor->dtype == c->dtype;
+	}
+}
+
+static uint64_t elements(const struct sl_tensor *tensor)
+{
+	return tensor->len * 8 / sl_dtypes[tensor->dtype].bits;
+}
+
+/* A scalar has one element, a matrix of scales one per row at least: that tells per-tensor from per-channel. */
+static bool has_form(const struct sl_component *c, const struct sl_tensor *tensor, uint64_t rows)
+{
+	if (c->form == SL_SCALAR)
+		return elements(tensor) == 1;
+	return c->form != SL_MATRIX || c->in != SL_UNIT_ALL || c->out != SL_UNIT_1 || elements(tensor) >= rows;
+}
+
+/* Are the tensors of this format there, in the right dtypes? Fills `bound`; claims nothing. */
+static bool has_storage(const struct binder *b, const struct sl_storage *storage, char *name, size_t len, struct sl_bound *bound)
+{
+	uint64_t rows = 0;
+
+	*bound = (struct sl_bound){ .storage = storage };
+	for (unsigned i = 0; i < storage->n_components; i++) {
+		const struct sl_component *c = &storage->components[i];
+		const struct sl_tensor *tensor = look_up(b, name, len, c->stored);
+		if (tensor && i == 0)
+			rows = tensor->n_dims ? tensor->shape[0] : 1;
+		if (tensor && has_dtype(c, tensor) && has_form(c, tensor, rows))
+			bound->tensors[i] = (uint32_t)(tensor - b->model->shards.tensors) + 1;
+		else if (tensor || c->need == SL_REQUIRED)
+			return false;
+	}
+	/* Fills alone make no format: at least one component must be stored. */
+	return bound->tensors[0] != 0;
+}
+
+/* A float weight in a scheme that quantises whatever no list excepts: the engine converts it, and fills its scales. */
+static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound, char *name, size_t len)
+{
+	const struct sl_quant *quant = &b->model->quant;
+
+	if (!quant->scheme->convert_unlisted || bound->storage != &sl_plain || (row->role != SL_COLUMN && row->role != SL_ROW))
+		return false;
+	name[len] = '\0';
+	return !sl_quant_ignores(quant, &b->model->config, name);
+}
+
+/* The format in which a module is stored: the first of its scheme's that is there. */
+static void find_storage(const struct binder *b, const struct sl_weight *row, char *name, size_t len, struct sl_bound *bound)
+{
+	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
+	bool plain_only = row->role == SL_EMBEDDING || row->in == SL_NO_AXIS || (row->flags & (SL_PLAIN_ONLY | SL_UNLOADED | SL_UNFUSED));
+
+	for (const struct sl_storage *const *f = storages; *f; f++) {
+		if ((!plain_only || *f == &sl_plain) && has_storage(b, *f, name, len, bound)) {
+			if (is_converted(b, row, bound, name, len))
+				bound->storage = storages[0];
+			return;
+		}
+	}
+	*bound = (struct sl_bound){ .storage = NULL };
+}
+
+static void find_bare(const struct binder *b, char *name, size_t len, struct sl_bound *bound)
+{
+	const struct sl_tensor *tensor = look_up(b, name, len, "");
+
+	*bound = (struct sl_bound){ .storage = tensor ? &sl_plain : NULL };
+	if (tensor)
+		bound->tensors[0] = (uint32_t)(tensor - b->model->shards.tensors) + 1;
+}
+
+static void claim_module(struct binder *b, const struct sl_bound *bound)
+{
+	for (unsigned i = 0; bound->storage && i < bound->storage->n_components; i++) {
+		if (bound->tensors[i])
+			b->claimed[bound->tensors[i] - 1] = 1;
+	}
+}
+
+static void bind_module(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+			uint64_t expert, struct sl_bound *bound)
 {
 	const struct sl_model *model = b->model;
-	char stored[SL_MODULE_NAME_MAX];
+	char name[SL_MODULE_NAME_MAX];
 
-	if (row->when && !row->when(&model->config, stack->part))
+	if (row->when && !row->when(&model->config, stack->part, layer))
 		return;
-	bound->weight = look_up(b, stack, layer, row, weight_suffix(row), stored);
-	if (bound->weight)
-		claim(b, bound->weight);
-	else if (!may_be_absent(model, row))
-		list_add(&b->missing, stored);
-	if (!row->bias || !row->bias(&model->config, stack->part))
+	size_t len = module_name(b, stack, layer, row, expert, name);
+	if (row->flags & SL_BARE)
+		find_bare(b, name, len, bound);
+	/* Stacked experts are bare names in an unquantised checkpoint, with suffixes of their own in a quantised one. */
+	if (!bound->storage)
+		find_storage(b, row, name, len, bound);
+	claim_module(b, bound);
+	if (!bound->storage && !may_be_absent(model, row)) {
+		sl_name_append(name, len, row->flags & SL_BARE ? "" : ".weight");
+		list_add(&b->missing, name);
+	}
+	if (!row->bias || !row->bias(&model->config, stack->part, layer))
 		return;
-	bound->bias = look_up(b, stack, layer, row, ".bias", stored);
-	if (bound->bias)
-		claim(b, bound->bias);
-	else if (!(row->flags & (SL_OPTIONAL | SL_UNLOADED)))
-		list_add(&b->missing, stored);
+	const struct sl_tensor *bias = look_up(b, name, len, ".bias");
+	if (bias)
+		bound->bias = claim(b, bias);
+	else if (!(row->flags & (SL_OPTIONAL | SL_UNLOADED)) && bound->storage)
+		list_add(&b->missing, name);
+}
+
+/* ---- all modules ---- */
+
+uint64_t sl_row_modules(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row)
+{
+	return strstr(row->name, "%e") ? model->config.dims[stack->part].experts : 1;
+}
+
+/* Count a stack's modules and take room for them. More than a hundred per tensor cannot be a model's. */
+static int make_room(struct sl_model *model, const struct sl_stack *stack, struct sl_binding *binding, uint64_t layers,
+		     struct sl_error *err)
+{
+	uint64_t per_layer = 0, most = 100u * ((uint64_t)model->shards.n_tensors + 1);
+
+	binding->row_start = sl_arena_array(&model->arena, stack->n_weights + 1u, sizeof(*binding->row_start));
+	if (!binding->row_start)
+		return sl_fail(err, ENOMEM, "out of memory");
+	for (unsigned r = 0; r < stack->n_weights; r++) {
+		binding->row_start[r] = (uint32_t)per_layer;
+		per_layer += sl_row_modules(model, stack, &stack->weights[r]);
+		if (per_layer > most || layers > most / per_layer)
+			return sl_fail(err, EINVAL, "config.json: %llu layers of %llu experts, but the checkpoint has %u tensors",
+				       (unsigned long long)layers, (unsigned long long)model->config.dims[stack->part].experts,
+				       model->shards.n_tensors);
+	}
+	binding->row_start[stack->n_weights] = binding->per_layer = (uint32_t)per_layer;
+	binding->modules = sl_arena_array(&model->arena, layers * per_layer, sizeof(struct sl_bound));
+	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
+}
+
+static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
+{
+	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
+
+	for (unsigned r = 0; r < stack->n_weights; r++) {
+		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
+		for (uint64_t e = 0; e < n; e++)
+			bind_module(b, stack, layer, &stack->weights[r], e, module++);
+	}
+}
+
+static const struct sl_tensor *find_cache_scale(const struct sl_model *model, const struct sl_stack *stack, uint64_t layer,
+						const char *name, size_t name_len)
+{
+	char canonical[SL_MODULE_NAME_MAX], stored[SL_MODULE_NAME_MAX];
+	size_t len = sl_stack_prefix(stack->name, layer, canonical);
+
+	len = sl_name_append(canonical, len, stack->attn_stored);
+	len = sl_name_append(canonical, len, ".");
+	append(canonical, len, name, name_len);
+	spell(model, canonical, stored);
+	return sl_shards_find(&model->shards, stored);
+}
+
+/* The next of names joined by '|'. */
+static const char *next_name(const char *at, size_t len)
+{
+	return at + len + (at[len] == '|');
+}
+
+const struct sl_tensor *sl_cache_scale_find(const struct sl_model *model, const struct sl_stack *stack, uint64_t layer,
+					    const struct sl_cache_scale *scale)
+{
+	const struct sl_tensor *tensor = NULL;
+	size_t len;
+
+	for (const char *at = scale->stored; stack->attn_stored && *at && !tensor; at = next_name(at, len)) {
+		len = strcspn(at, "|");
+		tensor = find_cache_scale(model, stack, layer, at, len);
+	}
+	return tensor;
+}
+
+/* The stored scales of a layer's KV cache: claimed here, found again when a view needs them. */
+static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, uint64_t layer)
+{
+	const struct sl_scheme *scheme = b->model->quant.scheme;
+	size_t len;
+
+	for (unsigned i = 0; stack->attn_stored && i < scheme->n_cache_scales; i++) {
+		/* Every spelling that is there counts as known, also one that another takes precedence over. */
+		for (const char *at = scheme->cache_scales[i].stored; *at; at = next_name(at, len)) {
+			len = strcspn(at, "|");
+			const struct sl_tensor *tensor = find_cache_scale(b->model, stack, layer, at, len);
+			if (tensor)
+				claim(b, tensor);
+		}
+	}
 }
 
 static int bind_stacks(struct binder *b, struct sl_error *err)
@@ -222,17 +415,14 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	const struct sl_arch *arch = model->arch;
 
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
-		const struct sl_stack *stack = &arch->stacks[s];
-		uint64_t layers = sl_stack_layers(model, stack), n;
-		if (layers > model->shards.n_tensors)
-			return sl_fail(err, EINVAL, "config.json: %llu layers, but the checkpoint has %u tensors",
-				       (unsigned long long)layers, model->shards.n_tensors);
-		n = layers * stack->n_weights;
-		model->bound[s] = sl_arena_array(&model->arena, n, sizeof(struct sl_bound));
-		if (!model->bound[s])
-			return sl_fail(err, ENOMEM, "out of memory");
-		for (uint64_t i = 0; i < n; i++)
-			bind_row(b, stack, i / stack->n_weights, &stack->weights[i % stack->n_weights], &model->bound[s][i]);
+		uint64_t layers = sl_stack_layers(model, &arch->stacks[s]);
+		int ret = make_room(model, &arch->stacks[s], &model->bound[s], layers, err);
+		if (ret)
+			return ret;
+		for (uint64_t l = 0; l < layers; l++) {
+			bind_layer(b, &arch->stacks[s], &model->bound[s], l);
+			claim_cache_scales(b, &arch->stacks[s], l);
+		}
 	}
 	if (b->missing.n) {
 		char rest[40];
@@ -245,15 +435,83 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 
 /* ---- shapes ---- */
 
-struct sl_matrix sl_matrix_of(const struct sl_tensor *tensor, const struct sl_weight *row)
+const struct sl_tensor *sl_bound_tensor(const struct sl_model *model, const struct sl_bound *bound, unsigned component)
 {
-	struct sl_matrix m = { tensor->n_dims ? tensor->shape[0] : 1, 1 };
+	return bound->tensors[component] ? &model->shards.tensors[bound->tensors[component] - 1] : NULL;
+}
 
-	for (unsigned i = 1; i < tensor->n_dims; i++)
-		m.in *= tensor->shape[i];
-	if ((row->flags & SL_CONV1D) && tensor->n_dims > 1)
-		return (struct sl_matrix){ m.in, m.out };
+const struct sl_tensor *sl_bound_bias(const struct sl_model *model, const struct sl_bound *bound)
+{
+	return bound->bias ? &model->shards.tensors[bound->bias - 1] : NULL;
+}
+
+struct sl_matrix sl_stored_matrix(const struct sl_tensor *tensor, const struct sl_weight *row)
+{
+	unsigned first = row->flags & SL_STACKED ? 1 : 0;
+	struct sl_matrix m = { tensor->n_dims > first ? tensor->shape[first] : 1, 1 };
+
+	for (unsigned i = first + 1; i < tensor->n_dims; i++)
+		m.cols *= tensor->shape[i];
 	return m;
+}
+
+/* Elements in one stored word of a packed component. */
+static uint64_t pack_of(const struct sl_model *model, const struct sl_tensor *tensor)
+{
+	unsigned bits = tensor->dtype == SL_I32 && model->quant.bits ? model->quant.bits : 4;
+
+	return sl_dtypes[tensor->dtype].bits / bits;
+}
+
+static bool is_turned(const struct sl_weight *row, const struct sl_tensor *tensor, const struct sl_component *c)
+{
+	return c->turned || ((row->flags & SL_CONV1D) && tensor->n_dims > 1);
+}
+
+struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound)
+{
+	const struct sl_component *c = &bound->storage->components[0];
+	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, 0);
+	struct sl_matrix m = sl_stored_matrix(tensor, row);
+
+	if (is_turned(row, tensor, c))
+		m = (struct sl_matrix){ m.cols, m.rows };
+	m.rows *= c->out == SL_UNIT_PACK ? pack_of(model, tensor) : 1;
+	m.cols *= c->in == SL_UNIT_PACK ? pack_of(model, tensor) : 1;
+	return m;
+}
+
+static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *tensor, enum sl_unit unit, unsigned axis,
+			uint64_t logical, uint64_t stored)
+{
+	switch (unit) {
+	case SL_UNIT_1:
+		return 1;
+	case SL_UNIT_PACK:
+		return tensor ? pack_of(model, tensor) : 1;
+	case SL_UNIT_GROUP:
+		return stored && logical % stored == 0 ? logical / stored : 0;
+	case SL_UNIT_BLOCK:
+		return model->quant.block[axis];
+	case SL_UNIT_ALL:
+		return 0;
+	}
+	return 0;
+}
+
+struct sl_units sl_units_of(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
+			    unsigned component)
+{
+	const struct sl_component *c = &bound->storage->components[component];
+	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, component);
+	struct sl_matrix logical = sl_logical_matrix(model, row, bound), stored = { 0, 0 };
+
+	if (tensor)
+		stored = sl_stored_matrix(tensor, row);
+	if (tensor && is_turned(row, tensor, c))
+		stored = (struct sl_matrix){ stored.cols, stored.rows };
+	return (struct sl_units){ unit_of(model, tensor, c->out, 0, logical.rows, stored.rows),
+				  unit_of(model, tensor, c->in, 1, logical.cols, stored.cols) };
 }
 
 uint64_t sl_kv_heads(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t out)
@@ -271,8 +529,8 @@ static uint64_t expected(const struct sl_model *model, enum sl_part part, enum s
 {
 	const struct sl_dims *d = &model->config.dims[part];
 	uint64_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
+	uint64_t lk = d->linear_k_heads * d->linear_k, lv = d->linear_v_heads * d->linear_v;
 	const uint64_t sizes[SL_N_DIMS] = {
-		[SL_ANY] = 0,
 		[SL_HIDDEN] = d->hidden,
 		[SL_Q] = q,
 		[SL_KV] = kv,
@@ -281,6 +539,13 @@ static uint64_t expected(const struct sl_model *model, enum sl_part part, enum s
 		[SL_INTER] = d->inter,
 		[SL_GATE_UP] = 2 * d->inter,
 		[SL_VOCAB] = d->vocab,
+		[SL_MOE_INTER] = d->moe_inter,
+		[SL_MOE_GATE_UP] = 2 * d->moe_inter,
+		[SL_MOE_PAIRS] = 2 * d->moe_inter,
+		[SL_LINEAR_K] = lk,
+		[SL_LINEAR_V] = lv,
+		[SL_LINEAR_QKV] = 2 * lk + lv,
+		[SL_LINEAR_HEADS] = d->linear_v_heads,
 	};
 
 	return dim < SL_N_DIMS ? sizes[dim] : 0;
@@ -299,6 +564,14 @@ static const char *dim_title(enum sl_dim dim)
 		[SL_INTER] = "intermediate size",
 		[SL_GATE_UP] = "2 x intermediate size",
 		[SL_VOCAB] = "vocab_size",
+		[SL_BY_HEADS] = "size",
+		[SL_MOE_INTER] = "moe intermediate size",
+		[SL_MOE_GATE_UP] = "2 x moe intermediate size",
+		[SL_MOE_PAIRS] = "2 x moe intermediate size",
+		[SL_LINEAR_K] = "linear key heads x head size",
+		[SL_LINEAR_V] = "linear value heads x head size",
+		[SL_LINEAR_QKV] = "(2 x linear key + value heads) x head size",
+		[SL_LINEAR_HEADS] = "linear value heads",
 		[SL_NO_AXIS] = "size",
 	};
 
@@ -333,42 +606,93 @@ static int check_axis(const struct sl_model *model, enum sl_part part, const str
 	return 0;
 }
 
-static int check_dtype(const struct sl_model *model, const struct sl_tensor *tensor, struct sl_error *err)
+/* A component that is a matrix must cover the logical one exactly in its units. */
+static int check_component(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned i,
+			   struct sl_error *err)
 {
-	if (sl_can_convert(tensor->dtype, SL_F32))
+	const struct sl_component *c = &bound->storage->components[i];
+	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, i);
+
+	if (!tensor || c->form != SL_MATRIX)
 		return 0;
-	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, but config.json has no quantization_config that would explain it",
-		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name);
+	struct sl_matrix logical = sl_logical_matrix(model, row, bound), stored = sl_stored_matrix(tensor, row);
+	struct sl_units units = sl_units_of(model, row, bound, i);
+	if (is_turned(row, tensor, c))
+		stored = (struct sl_matrix){ stored.cols, stored.rows };
+	if ((c->in == SL_UNIT_GROUP && !units.in) || (c->out == SL_UNIT_BLOCK && (!units.out || !units.in)))
+		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
+			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)stored.cols,
+			       (unsigned long long)logical.cols);
+	uint64_t rows = units.out ? (logical.rows + units.out - 1) / units.out : 1;
+	uint64_t cols = units.in ? (logical.cols + units.in - 1) / units.in : 1;
+	if (stored.rows != rows || stored.cols != cols)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is [%llu, %llu], but its weight [%llu, %llu] needs [%llu, %llu]",
+			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)stored.rows,
+			       (unsigned long long)stored.cols, (unsigned long long)logical.rows, (unsigned long long)logical.cols,
+			       (unsigned long long)rows, (unsigned long long)cols);
+	return 0;
 }
 
-static int check_row(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, const struct sl_bound *bound,
-		     struct sl_error *err)
+/* One tensor of all experts: as many as the configuration says. */
+static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_tensor *t, struct sl_error *err)
 {
-	const struct sl_tensor *t = bound->weight;
+	uint64_t experts = model->config.dims[stack->part].experts;
 
-	if (t && !(row->flags & (SL_UNLOADED | SL_INDICES))) {
-		struct sl_matrix m = sl_matrix_of(t, row);
-		unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
-		if (t->n_dims < least || (t->n_dims > least && (least == 1 || row->role != SL_WHOLE)))
-			return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u",
-				       model->shards.shards[t->shard].name, SL_ESC(t->name), t->n_dims, least);
-		int ret = check_axis(model, part, t, "rows", row->out, m.out, err);
-		if (!ret && row->in != SL_NO_AXIS)
-			ret = check_axis(model, part, t, "columns", row->in, m.in, err);
-		if (!ret)
-			ret = check_dtype(model, t, err);
-		if (ret)
-			return ret;
-	}
-	if (bound->bias && !(row->flags & SL_UNLOADED)) {
-		if (bound->bias->n_dims != 1 || (t && bound->bias->shape[0] != sl_matrix_of(t, row).out))
-			return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu elements, its weight %llu rows",
-				       model->shards.shards[bound->bias->shard].name, SL_ESC(bound->bias->name),
-				       (unsigned long long)(bound->bias->n_dims ? bound->bias->shape[0] : 1),
-				       (unsigned long long)(t ? sl_matrix_of(t, row).out : 0));
-		return check_dtype(model, bound->bias, err);
-	}
+	if (t->n_dims < 2 || t->shape[0] != experts)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu experts, config.json %llu", model->shards.shards[t->shard].name,
+			       SL_ESC(t->name), (unsigned long long)(t->n_dims ? t->shape[0] : 0), (unsigned long long)experts);
 	return 0;
+}
+
+static int check_weight(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+			const struct sl_bound *bound, struct sl_error *err)
+{
+	const struct sl_tensor *t = sl_bound_tensor(model, bound, 0);
+	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
+	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
+
+	int ret = row->flags & SL_STACKED ? check_experts(model, stack, t, err) : 0;
+	if (ret)
+		return ret;
+	if (t->n_dims < least || (exact && t->n_dims > least))
+		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u", model->shards.shards[t->shard].name,
+			       SL_ESC(t->name), t->n_dims, least);
+	if (bound->storage == &sl_plain && row->as != SL_IN_OWN && row->as != SL_IN_I32 && !sl_dtype_is_plain(t->dtype))
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, but no quantisation that config.json names would explain it",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name), sl_dtypes[t->dtype].name);
+	struct sl_matrix m = sl_logical_matrix(model, row, bound);
+	ret = check_axis(model, stack->part, t, "rows", row->out, m.rows, err);
+	if (!ret && row->in != SL_NO_AXIS)
+		ret = check_axis(model, stack->part, t, "columns", row->in, m.cols, err);
+	for (unsigned i = 1; !ret && i < bound->storage->n_components; i++)
+		ret = check_component(model, row, bound, i, err);
+	return ret;
+}
+
+static int check_bias(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
+{
+	const struct sl_tensor *bias = sl_bound_bias(model, bound);
+	uint64_t rows = bound->storage ? sl_logical_matrix(model, row, bound).rows : 0;
+
+	if (bias->n_dims == 1 && bias->shape[0] == rows && sl_dtype_is_plain(bias->dtype))
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu elements of %s, its weight %llu rows",
+		       model->shards.shards[bias->shard].name, SL_ESC(bias->name), (unsigned long long)elements(bias),
+		       sl_dtypes[bias->dtype].name, (unsigned long long)rows);
+}
+
+static int check_module(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+			const struct sl_bound *bound, struct sl_error *err)
+{
+	int ret = 0;
+
+	if (row->flags & (SL_UNLOADED | SL_INDICES))
+		return 0;
+	if (bound->storage)
+		ret = check_weight(model, stack, row, bound, err);
+	if (!ret && bound->bias)
+		ret = check_bias(model, row, bound, err);
+	return ret;
 }
 
 /* head_dim of a part that has none in the configuration: from the rows of the first query projection, else hidden over heads. */
@@ -380,10 +704,10 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 		const struct sl_stack *stack = &model->arch->stacks[s];
 		for (unsigned r = 0; stack->part == part && d->heads && r < stack->n_weights; r++) {
 			const struct sl_weight *row = &stack->weights[r];
-			const struct sl_tensor *t = model->bound[s][r].weight;
 			uint64_t parts = row->out == SL_Q ? d->heads : row->out == SL_QKV ? d->heads + 2 * d->kv_heads : 0;
-			if (t && parts && sl_matrix_of(t, row).out % parts == 0)
-				d->head_dim = sl_matrix_of(t, row).out / parts;
+			const struct sl_bound *bound = sl_bound_at(model, s, 0, r, 0);
+			if (bound->storage && parts && sl_logical_matrix(model, row, bound).rows % parts == 0)
+				d->head_dim = sl_logical_matrix(model, row, bound).rows / parts;
 		}
 	}
 	if (!d->head_dim && d->heads && d->hidden % d->heads == 0)
@@ -392,6 +716,19 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 		return sl_fail(err, EINVAL, "config.json: no head_dim, and hidden size %llu does not divide by %llu heads",
 			       (unsigned long long)d->hidden, (unsigned long long)d->heads);
 	return 0;
+}
+
+static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer, struct sl_error *err)
+{
+	const struct sl_stack *stack = &model->arch->stacks[s];
+	const struct sl_binding *b = &model->bound[s];
+	int ret = 0;
+
+	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
+		for (uint32_t m = b->row_start[r]; !ret && m < b->row_start[r + 1]; m++)
+			ret = check_module(model, stack, &stack->weights[r], &b->modules[layer * b->per_layer + m], err);
+	}
+	return ret;
 }
 
 static int check_shapes(struct sl_model *model, struct sl_error *err)
@@ -404,10 +741,9 @@ static int check_shapes(struct sl_model *model, struct sl_error *err)
 			return ret;
 	}
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
-		const struct sl_stack *stack = &arch->stacks[s];
-		uint64_t n = sl_stack_layers(model, stack) * stack->n_weights;
-		for (uint64_t i = 0; i < n; i++) {
-			int ret = check_row(model, stack->part, &stack->weights[i % stack->n_weights], &model->bound[s][i], err);
+		uint64_t layers = sl_stack_layers(model, &arch->stacks[s]);
+		for (uint64_t l = 0; l < layers; l++) {
+			int ret = check_layer(model, s, l, err);
 			if (ret)
 				return ret;
 		}
@@ -468,27 +804,77 @@ static int refuse_unexpected(const struct sl_model *model, const struct list *li
 		       (unsigned long long)model->config.dims[SL_TEXT].layers, list->text, list_rest(list, rest, sizeof(rest)));
 }
 
+/* Is this the tensor of a draft (next-n, MTP) layer: under a prefix that the family names, or of a layer beyond the last? */
+static bool is_draft(const struct binder *b, const char *name)
+{
+	const struct sl_model *model = b->model;
+	char prefix[SL_MODULE_NAME_MAX], canonical[SL_MODULE_NAME_MAX];
+
+	for (const char *const *skip = model->arch->skipped; skip && *skip; skip++) {
+		if (strncmp(name, *skip, strlen(*skip)) == 0)
+			return true;
+	}
+	for (unsigned s = 0; (model->arch->flags & SL_NEXT_N) && s < model->arch->n_stacks; s++) {
+		const struct sl_stack *stack = &model->arch->stacks[s];
+		const char *mark = strstr(stack->name, "%u");
+		if (!stack->pipelined || !mark)
+			continue;
+		sl_stack_prefix(stack->name, 0, canonical);
+		canonical[mark - stack->name] = '\0';
+		spell(b->model, canonical, prefix);
+		size_t len = strlen(prefix);
+		if (strncmp(name, prefix, len) == 0 && strtoull(name + len, NULL, 10) >= sl_stack_layers(model, stack))
+			return true;
+	}
+	return false;
+}
+
+/* What becomes of a tensor that no row claims. */
+static int account_one(struct binder *b, uint32_t i, struct list *unexpected, uint64_t *n_zero, struct sl_error *err)
+{
+	struct sl_model *model = b->model;
+	const struct sl_tensor *tensor = &model->shards.tensors[i];
+
+	if (is_computed_buffer(tensor->name)) {
+		model->n_ignored++;
+		return 0;
+	}
+	if (is_draft(b, tensor->name)) {
+		model->drafts[model->n_drafts++] = i;
+		return 0;
+	}
+	int zero = is_zero_bias(model, tensor, err);
+	if (zero < 0)
+		return zero;
+	if (zero)
+		++*n_zero;
+	else
+		list_add(unexpected, tensor->name);
+	return 0;
+}
+
+static uint32_t count_unclaimed(const struct binder *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->model->shards.n_tensors; i++)
+		n += !b->claimed[i];
+	return n;
+}
+
 static int account(struct binder *b, struct sl_error *err)
 {
 	struct sl_model *model = b->model;
 	struct list unexpected = { 0 };
 	uint64_t n_zero = 0;
 
+	model->drafts = sl_arena_array(&model->arena, count_unclaimed(b), sizeof(*model->drafts));
+	if (!model->drafts)
+		return sl_fail(err, ENOMEM, "out of memory");
 	for (uint32_t i = 0; i < model->shards.n_tensors; i++) {
-		const struct sl_tensor *tensor = &model->shards.tensors[i];
-		if (b->claimed[i])
-			continue;
-		if (is_computed_buffer(tensor->name)) {
-			model->n_ignored++;
-			continue;
-		}
-		int zero = is_zero_bias(model, tensor, err);
-		if (zero < 0)
-			return zero;
-		if (zero)
-			n_zero++;
-		else
-			list_add(&unexpected, tensor->name);
+		int ret = b->claimed[i] ? 0 : account_one(b, i, &unexpected, &n_zero, err);
+		if (ret)
+			return ret;
 	}
 	if (unexpected.n)
 		return refuse_unexpected(model, &unexpected, err);
@@ -496,6 +882,9 @@ static int account(struct binder *b, struct sl_error *err)
 	if (n_zero)
 		sl_note(&model->notes, &model->arena, "%llu all-zero biases, which %s does not have, are left out",
 			(unsigned long long)n_zero, model->config.architecture);
+	if (model->n_drafts)
+		sl_note(&model->notes, &model->arena, "%u tensors of next-n (MTP) layers are not part of the main model's view",
+			model->n_drafts);
 	return 0;
 }
 

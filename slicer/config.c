@@ -197,6 +197,13 @@ static const struct {
 	{ "head_dim",                                          offsetof(struct sl_dims, head_dim) },
 	{ "intermediate_size|ffn_dim|ffn_hidden_size|n_inner", offsetof(struct sl_dims, inter) },
 	{ "vocab_size",                                        offsetof(struct sl_dims, vocab) },
+	{ "num_experts|n_routed_experts|num_local_experts",    offsetof(struct sl_dims, experts) },
+	{ "moe_intermediate_size",                             offsetof(struct sl_dims, moe_inter) },
+	{ "linear_num_key_heads",                              offsetof(struct sl_dims, linear_k_heads) },
+	{ "linear_num_value_heads",                            offsetof(struct sl_dims, linear_v_heads) },
+	{ "linear_key_head_dim",                               offsetof(struct sl_dims, linear_k) },
+	{ "linear_value_head_dim",                             offsetof(struct sl_dims, linear_v) },
+	{ "first_k_dense_replace",                             offsetof(struct sl_dims, dense_layers) },
 };
 /* clang-format on */
 
@@ -229,7 +236,7 @@ int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_
 			*dim = *dim_at(&fallback, i);
 		else if (ret)
 			return ret;
-		else if (*dim == 0 || *dim > DIM_MAX)
+		else if ((*dim == 0 && dim != &dims->dense_layers) || *dim > DIM_MAX)
 			return sl_fail(err, EINVAL, "config.json: %.*s is %llu, expected 1 to %llu", (int)strcspn(dim_keys[i].keys, "|"),
 				       dim_keys[i].keys, (unsigned long long)*dim, (unsigned long long)DIM_MAX);
 	}

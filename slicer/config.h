@@ -22,6 +22,9 @@ enum sl_part { SL_TEXT, SL_VISION, SL_N_PARTS };
 /* Sizes of one part of a model. 0: neither the configuration nor the family's defaults say. */
 struct sl_dims {
 	uint64_t layers, hidden, heads, kv_heads, head_dim, inter, vocab;
+	uint64_t experts, moe_inter;                            /* routed experts of a layer, rows of one */
+	uint64_t linear_k_heads, linear_v_heads, linear_k, linear_v; /* linear attention: heads and their sizes */
+	uint64_t dense_layers;                                  /* the first of them have no experts */
 };
 
 struct sl_config {

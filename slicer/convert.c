@@ -29,9 +29,13 @@ LOADER(load_f16, uint16_t, sl_f16_to_f32(value))
 LOADER(load_bf16, uint16_t, sl_bf16_to_f32(value))
 LOADER(load_f32, float, value)
 LOADER(load_f64, double, (float)value)
+LOADER(load_i32, int32_t, (float)value)
+LOADER(load_i64, int64_t, (float)value)
+LOADER(load_f8_e4m3, uint8_t, sl_f8_e4m3_to_f32(value))
 STORER(store_f16, uint16_t, sl_f32_to_f16(in[i]))
 STORER(store_bf16, uint16_t, sl_f32_to_bf16(in[i]))
 STORER(store_f32, float, in[i])
+STORER(store_f8_e4m3, uint8_t, sl_f32_to_f8_e4m3(in[i]))
 
 /* To add a dtype that converts: a row. */
 static const struct {
@@ -42,6 +46,9 @@ static const struct {
 	[SL_BF16] = { load_bf16, store_bf16 },
 	[SL_F32] = { load_f32, store_f32 },
 	[SL_F64] = { load_f64, NULL },
+	[SL_I32] = { load_i32, NULL },
+	[SL_I64] = { load_i64, NULL },
+	[SL_F8_E4M3] = { load_f8_e4m3, store_f8_e4m3 },
 };
 
 bool sl_can_convert(enum sl_dtype from, enum sl_dtype to)

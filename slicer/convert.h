@@ -70,6 +70,34 @@ static inline uint16_t sl_f32_to_f16(float value)
 	return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
 }
 
+/* F8_E4M3 ("fn"): no infinity; above 448 + half a step becomes NaN (torch, Float8_e4m3fn.h). */
+static inline float sl_f8_e4m3_to_f32(uint8_t bits)
+{
+	uint32_t sign = (uint32_t)(bits & 0x80) << 24, exponent = (bits >> 3) & 15, mantissa = bits & 7;
+
+	if ((bits & 0x7F) == 0x7F)
+		return sl_f32_from_bits(sign | 0x7FC00000);
+	if (exponent == 0) {
+		float subnormal = (float)mantissa * 0x1p-9f;
+		return sign ? -subnormal : subnormal;
+	}
+	return sl_f32_from_bits(sign | (exponent + 120) << 23 | mantissa << 20);
+}
+
+static inline uint8_t sl_f32_to_f8_e4m3(float value)
+{
+	uint32_t bits = sl_f32_bits(value), sign = (bits >> 24) & 0x80, size = bits & 0x7FFFFFFF;
+
+	if (size >= 0x43F00000) /* 480: past the middle between 448 and what would be 512, and NaN */
+		return (uint8_t)(sign | 0x7F);
+	if (size < 0x3C800000) { /* below 2^-6: at 2^14 the unit in the last place is 2^-9, that of the subnormals */
+		uint32_t rounded = sl_f32_bits(sl_f32_from_bits(size) + 0x1p14f);
+		return (uint8_t)(sign | (rounded - 0x46800000));
+	}
+	uint32_t rounded = size + 0x7FFFF + ((size >> 20) & 1);
+	return (uint8_t)(sign | (rounded - 0x3C000000) >> 20);
+}
+
 /* Can elements of `from` become elements of `to`? Equal dtypes always can. */
 bool sl_can_convert(enum sl_dtype from, enum sl_dtype to);
 

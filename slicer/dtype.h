@@ -48,6 +48,12 @@ extern const struct sl_dtype_row sl_dtypes[SL_N_DTYPES];
 /* The dtype of a header's string of `len` bytes, or -1. */
 int sl_dtype_find(const char *name, size_t len);
 
+/* Is it what unquantised weights are stored in: F16, BF16, F32, F64? */
+static inline bool sl_dtype_is_plain(enum sl_dtype dtype)
+{
+	return dtype == SL_F16 || dtype == SL_BF16 || dtype == SL_F32 || dtype == SL_F64;
+}
+
 /* Bytes of `n` elements. The caller has checked that n * bits does not wrap and is whole bytes. */
 static inline uint64_t sl_dtype_bytes(enum sl_dtype dtype, uint64_t n)
 {

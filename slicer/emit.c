@@ -93,42 +93,64 @@ int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len)
 	return add(plan, (struct sl_piece){ .len = len, .op = SL_OP_DATA, .data = data });
 }
 
-enum sl_dtype sl_plan_dtype(const struct sl_plan *plan, const struct sl_tensor *tensor)
+enum sl_dtype sl_plan_float(const struct sl_plan *plan)
 {
-	int asked = plan->view->layout.dtype;
-
-	if (!sl_can_convert(tensor->dtype, SL_F32) || (plan->engine->native_dtype && asked < 0))
-		return tensor->dtype;
-	return asked < 0 ? plan->model->dtype : (enum sl_dtype)asked;
+	return plan->view->layout.dtype < 0 ? plan->model->dtype : (enum sl_dtype)plan->view->layout.dtype;
 }
 
-/* `count` runs of `run` bytes from `off` in a stored tensor. */
-static int runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride, uint64_t count,
-		bool turned)
+int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n)
+{
+	enum sl_dtype dtype = plan->tensors[plan->n_tensors - 1].dtype;
+	uint64_t size = sl_dtype_bytes(dtype, 1);
+	unsigned char *bytes;
+
+	if (value == 0)
+		return sl_plan_zeros(plan, size * n);
+	bytes = sl_arena_array(&plan->view->arena, n, size);
+	if (!bytes)
+		return out_of_memory(plan);
+	for (uint64_t i = 0; i < n; i++)
+		sl_convert(bytes + i * size, dtype, &value, SL_F32, 1);
+	return sl_plan_data(plan, bytes, size * n);
+}
+
+/* A piece of `count` runs of `run` bytes from `off` in a stored tensor, as the begun tensor holds them. Bytes that are only
+ * called another dtype of the same width are copied. */
+static int make_runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride, uint64_t count,
+		     bool turned, struct sl_piece *piece)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype, from = t->dtype;
-	uint64_t len = run * count;
-	enum sl_op op = turned ? SL_OP_TRANSPOSE : from == to ? SL_OP_COPY : SL_OP_CONVERT;
+	bool relabelled = to == SL_U8 && sl_dtypes[from].bits == 8;
 
+	if (relabelled)
+		to = from;
 	if (!sl_can_convert(from, to))
 		return sl_fail(plan->err, EINVAL, "tensor '%s': %s does not convert to %s", SL_ESC(t->name), sl_dtypes[from].name,
 			       sl_dtypes[to].name);
 	if (count > UINT32_MAX)
 		return sl_fail(plan->err, EOVERFLOW, "tensor '%s' has %llu rows, more than %u", SL_ESC(t->name),
 			       (unsigned long long)count, UINT32_MAX);
-	if (from != to)
-		len = len / (sl_dtypes[from].bits / 8) * (sl_dtypes[to].bits / 8);
-	return add(plan, (struct sl_piece){
-		.len = len,
+	*piece = (struct sl_piece){
+		.len = from == to ? run * count : run * count / (sl_dtypes[from].bits / 8u) * (sl_dtypes[to].bits / 8u),
 		.src = t->off + off,
 		.run = run,
 		.stride = stride,
 		.count = (uint32_t)count,
 		.shard = t->shard,
-		.op = (uint8_t)op,
+		.op = turned ? SL_OP_TRANSPOSE : from == to ? SL_OP_COPY : SL_OP_CONVERT,
 		.from = (uint8_t)from,
 		.to = (uint8_t)to,
-	});
+	};
+	return 0;
+}
+
+static int runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride, uint64_t count,
+		bool turned)
+{
+	struct sl_piece piece;
+	int ret = make_runs(plan, t, off, run, stride, count, turned, &piece);
+
+	return ret ? ret : add(plan, piece);
 }
 
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor)
@@ -136,27 +158,41 @@ int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor)
 	return tensor->len ? runs(plan, tensor, 0, tensor->len, tensor->len, 1, false) : 0;
 }
 
-/* A block of a row-major matrix whose rows are `width` elements: whole rows are one run. `step` is the distance between
- * its rows. */
-static int block(struct sl_plan *plan, const struct sl_tensor *t, uint64_t width, uint64_t first_row, uint64_t n_rows,
-		 uint64_t step, struct sl_range cols)
+/* A stored matrix, of one expert where there are several: where it begins, its width, the size of its elements. */
+struct stored {
+	const struct sl_tensor *tensor;
+	uint64_t off, width, size;
+};
+
+static struct stored stored_of(const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert)
 {
-	uint64_t size = sl_dtypes[t->dtype].bits / 8, off = (first_row * width + cols.first) * size;
+	struct sl_matrix m = sl_stored_matrix(tensor, row);
+	uint64_t size = sl_dtypes[tensor->dtype].bits / 8;
+
+	if (!(row->flags & SL_STACKED))
+		expert = 0;
+	return (struct stored){ tensor, expert * m.rows * m.cols * size, m.cols, size };
+}
+
+/* A block of a row-major matrix: whole rows are one run. `step` is the distance between its rows. */
+static int block(struct sl_plan *plan, const struct stored *s, uint64_t first_row, uint64_t n_rows, uint64_t step,
+		 struct sl_range cols)
+{
+	uint64_t off = s->off + (first_row * s->width + cols.first) * s->size, whole = n_rows * s->width * s->size;
 
 	if (n_rows == 0 || cols.n == 0)
 		return 0;
-	if (cols.n == width && step == 1)
-		return runs(plan, t, off, n_rows * width * size, n_rows * width * size, 1, false);
-	return runs(plan, t, off, cols.n * size, step * width * size, n_rows, false);
+	if (cols.n == s->width && step == 1)
+		return runs(plan, s->tensor, off, whole, whole, 1, false);
+	return runs(plan, s->tensor, off, cols.n * s->size, step * s->width * s->size, n_rows, false);
 }
 
 /* Rows in rotary pairs to halves: dest h·d + j·(d/2) + i = source h·d + 2i + j (vLLM, mistral.py, permute). */
-static int rotary(struct sl_plan *plan, const struct sl_tensor *t, uint64_t head_dim, uint64_t width, struct sl_range rows,
-		  struct sl_range cols)
+static int rotary(struct sl_plan *plan, const struct stored *s, uint64_t head_dim, struct sl_range rows, struct sl_range cols)
 {
 	for (uint64_t at = rows.first; at < rows.first + rows.n; at += head_dim) {
 		for (uint64_t half = 0; half < 2; half++) {
-			int ret = block(plan, t, width, at + half, head_dim / 2, 2, cols);
+			int ret = block(plan, s, at + half, head_dim / 2, 2, cols);
 			if (ret)
 				return ret;
 		}
@@ -179,36 +215,138 @@ static uint64_t grouped_row(const struct sl_dims *d, uint64_t row, uint64_t *lef
 	return (head % kv * (per + 2) + per + head / kv) * d->head_dim + inside;
 }
 
-static int grouped(struct sl_plan *plan, const struct sl_tensor *t, const struct sl_dims *d, uint64_t width,
-		   struct sl_range rows, struct sl_range cols)
+static int grouped(struct sl_plan *plan, const struct stored *s, const struct sl_dims *d, struct sl_range rows,
+		   struct sl_range cols)
 {
 	uint64_t end = rows.first + rows.n, left;
 
 	for (uint64_t at = rows.first; at < end; at += left) {
-		uint64_t stored = grouped_row(d, at, &left);
+		uint64_t first = grouped_row(d, at, &left);
 		if (left > end - at)
 			left = end - at;
-		int ret = block(plan, t, width, stored, left, 1, cols);
+		int ret = block(plan, s, first, left, 1, cols);
 		if (ret)
 			return ret;
 	}
 	return 0;
 }
 
-int sl_plan_slice(struct sl_plan *plan, enum sl_part part, const struct sl_weight *row, const struct sl_tensor *tensor,
-		  struct sl_range rows, struct sl_range cols)
+int sl_plan_block(struct sl_plan *plan, enum sl_part part, const struct sl_weight *row, const struct sl_tensor *tensor,
+		  uint64_t expert, struct sl_range rows, struct sl_range cols)
 {
 	const struct sl_dims *d = &plan->model->config.dims[part];
-	struct sl_matrix m = sl_matrix_of(tensor, row);
-	uint64_t size = sl_dtypes[tensor->dtype].bits / 8;
+	struct stored s = stored_of(row, tensor, expert);
 
 	if (rows.n == 0 || cols.n == 0)
 		return 0;
-	if ((row->flags & SL_CONV1D) && tensor->n_dims > 1)
-		return runs(plan, tensor, (cols.first * m.out + rows.first) * size, rows.n * size, m.out * size, cols.n, true);
-	if (row->order == SL_ROTARY)
-		return rotary(plan, tensor, d->head_dim, m.in, rows, cols);
+	if (row->order == SL_ROTARY && rows.n > 1)
+		return rotary(plan, &s, d->head_dim, rows, cols);
 	if (row->order == SL_GROUPED)
-		return grouped(plan, tensor, d, m.in, rows, cols);
-	return block(plan, tensor, m.in, rows.first, rows.n, 1, cols);
+		return grouped(plan, &s, d, rows, cols);
+	return block(plan, &s, rows.first, rows.n, 1, cols);
+}
+
+int sl_plan_turned(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
+		   struct sl_range rows, struct sl_range cols)
+{
+	struct stored s = stored_of(row, tensor, expert);
+
+	if (rows.n == 0 || cols.n == 0)
+		return 0;
+	return runs(plan, tensor, s.off + (rows.first * s.width + cols.first) * s.size, cols.n * s.size, s.width * s.size, rows.n, true);
+}
+
+/* ---- side by side ---- */
+
+static int add_column(struct sl_plan *plan, struct sl_piece piece)
+{
+	int ret = grow(plan, &plan->columns, plan->n_columns, &plan->room_columns, sizeof(*plan->columns));
+
+	if (!ret)
+		plan->columns[plan->n_columns++] = piece;
+	return ret;
+}
+
+int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
+		   struct sl_range rows, struct sl_range cols)
+{
+	struct stored s = stored_of(row, tensor, expert);
+	struct sl_piece piece;
+
+	if (rows.n == 0 || cols.n == 0)
+		return 0;
+	int ret = make_runs(plan, tensor, s.off + (rows.first * s.width + cols.first) * s.size, cols.n * s.size, s.width * s.size,
+			    rows.n, false, &piece);
+	return ret ? ret : add_column(plan, piece);
+}
+
+int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n)
+{
+	uint64_t bytes = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, rows * n);
+
+	if (bytes == 0)
+		return 0;
+	return add_column(plan, (struct sl_piece){ .len = bytes, .count = (uint32_t)rows, .op = SL_OP_ZERO });
+}
+
+/* A compound of the pieces that were laid side by side. */
+static struct sl_compound *take_parts(struct sl_plan *plan, struct sl_piece **parts)
+{
+	struct sl_compound *compound = sl_arena_alloc(&plan->view->arena, sizeof(*compound));
+
+	*parts = sl_arena_array(&plan->view->arena, plan->n_columns, sizeof(**parts));
+	if (!compound || !*parts)
+		return NULL;
+	memcpy(*parts, plan->columns, plan->n_columns * sizeof(**parts));
+	*compound = (struct sl_compound){ .n = plan->n_columns, .parts = *parts };
+	plan->n_columns = 0;
+	return compound;
+}
+
+/* One column needs no side by side. */
+int sl_plan_columns_end(struct sl_plan *plan)
+{
+	struct sl_piece whole = { .op = SL_OP_COLUMNS }, *parts;
+
+	if (plan->n_columns == 0)
+		return 0;
+	if (plan->n_columns == 1) {
+		plan->n_columns = 0;
+		return add(plan, plan->columns[0]);
+	}
+	whole.compound = take_parts(plan, &parts);
+	if (!whole.compound)
+		return out_of_memory(plan);
+	for (uint32_t i = 0; i < whole.compound->n; i++) {
+		parts[i].off = whole.run;
+		whole.run += parts[i].len / parts[i].count;
+		whole.len += parts[i].len;
+	}
+	whole.count = parts[0].count;
+	return add(plan, whole);
+}
+
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
+		   const uint64_t block[2])
+{
+	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
+	struct sl_matrix m = sl_stored_matrix(values, row), s = sl_stored_matrix(scales, row);
+	struct sl_piece piece = { .op = SL_OP_SCALE, .to = (uint8_t)to, .count = (uint32_t)m.rows, .run = sl_dtype_bytes(to, m.cols) }, *parts;
+	struct sl_compound *compound;
+
+	plan->tensors[plan->n_tensors - 1].dtype = values->dtype;
+	int ret = sl_plan_column(plan, row, values, 0, (struct sl_range){ 0, m.rows, 0 }, (struct sl_range){ 0, m.cols, 0 });
+	plan->tensors[plan->n_tensors - 1].dtype = SL_F32;
+	if (!ret)
+		ret = sl_plan_column(plan, row, scales, 0, (struct sl_range){ 0, s.rows, 0 }, (struct sl_range){ 0, s.cols, 0 });
+	plan->tensors[plan->n_tensors - 1].dtype = (uint8_t)to;
+	if (ret)
+		return ret;
+	piece.compound = compound = take_parts(plan, &parts);
+	if (!compound)
+		return out_of_memory(plan);
+	compound->block[0] = (uint32_t)block[0];
+	compound->block[1] = (uint32_t)block[1];
+	piece.len = piece.run * m.rows;
+	return add(plan, piece);
 }

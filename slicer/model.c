@@ -24,12 +24,11 @@ static int check_dims(const struct sl_config *config, struct sl_error *err)
 
 static int understand(struct sl_model *model, struct sl_error *err)
 {
-	const struct sl_scheme *scheme;
 	struct sl_config *config = &model->config;
 
 	int ret = sl_arch_find(&model->arch, config, model->shards.format, err);
 	if (!ret)
-		ret = sl_scheme_find(&scheme, config, model->shards.dirfd, err);
+		ret = sl_quant_find(&model->quant, config, model->shards.dirfd, err);
 	for (int part = 0; !ret && part < SL_N_PARTS; part++)
 		ret = sl_config_dims(config, (enum sl_part)part, model->arch->defaults[part], err);
 	if (!ret && model->arch->prepare)
@@ -66,7 +65,7 @@ static const struct sl_tensor *flagged(const struct sl_model *model, unsigned fl
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
 		for (unsigned r = 0; r < arch->stacks[s].n_weights; r++) {
 			if (arch->stacks[s].weights[r].flags & flag)
-				return model->bound[s][r].weight;
+				return sl_bound_tensor(model, sl_bound_at(model, s, 0, r, 0), 0);
 		}
 	}
 	return NULL;

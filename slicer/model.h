@@ -10,16 +10,28 @@
 #include "slicer/arena.h"
 #include "slicer/config.h"
 #include "slicer/error.h"
+#include "slicer/scheme.h"
 #include "slicer/shards.h"
 #include <stdint.h>
 
 #define SL_STACKS_MAX 12
 
 struct sl_arch;
+struct sl_spelling;
 
-/* The stored tensors of one row of a stack: NULL where the checkpoint has none and needs none. */
+/* How one module is stored: its format, and for each component 1 + the index of its tensor, 0 where the checkpoint has
+ * none. A module that the checkpoint does not have (and need not have) has no format. */
 struct sl_bound {
-	const struct sl_tensor *weight, *bias;
+	const struct sl_storage *storage;
+	uint32_t tensors[SL_COMPONENTS_MAX];
+	uint32_t bias;
+};
+
+/* The modules of a stack: layer by layer, row by row, expert by expert. */
+struct sl_binding {
+	struct sl_bound *modules;
+	uint32_t *row_start; /* first module of each row within a layer, and their number at the end */
+	uint32_t per_layer;
 };
 
 struct sl_model_options {
@@ -31,7 +43,12 @@ struct sl_model {
 	struct sl_shards shards;
 	struct sl_config config;
 	const struct sl_arch *arch;
-	struct sl_bound *bound[SL_STACKS_MAX]; /* per stack of the architecture: layers x rows, layer by layer (bind.h) */
+	const char *wrapper;                /* in front of every stored name: "", "module.", … */
+	const struct sl_spelling *spelling; /* of the stored names; NULL: the stacks' own */
+	struct sl_quant quant;
+	struct sl_binding bound[SL_STACKS_MAX]; /* per stack of the architecture (bind.h) */
+	uint32_t *drafts;            /* tensors of next-n layers (MTP), which engines load apart */
+	uint32_t n_drafts;
 	enum sl_dtype dtype;         /* what engines make of it with --dtype auto */
 	bool tied;                   /* by config or by the family's default: lm_head is the embedding */
 	bool head_stored;            /* the checkpoint has an lm_head */

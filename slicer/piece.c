@@ -150,6 +150,107 @@ static int transpose_elements(const struct sl_model *model, const struct sl_piec
 	return 0;
 }
 
+/* Bytes of one output row that one part makes: [from, to) of the row, as far as the part has them. */
+static int read_row_part(const struct sl_model *model, const struct sl_piece *part, uint64_t row, uint64_t from, uint64_t to,
+			 unsigned char *dst, struct sl_error *err)
+{
+	uint64_t width = part->len / part->count, first = from > part->off ? from : part->off;
+	uint64_t last = to < part->off + width ? to : part->off + width;
+
+	if (first >= last)
+		return 0;
+	return sl_piece_read(model, part, row * width + first - part->off, last - first, dst + (first - from), err);
+}
+
+/* Whole rows: each part's run of all of them is read at once and spread. */
+static int read_rows(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t n, unsigned char *dst,
+		     struct sl_error *err)
+{
+	unsigned char block[SPAN];
+
+	for (uint32_t i = 0; i < p->compound->n; i++) {
+		const struct sl_piece *part = &p->compound->parts[i];
+		uint64_t width = part->len / part->count, at_once = SPAN / width;
+		for (uint64_t done = 0, now; done < n; done += now) {
+			now = min(n - done, at_once);
+			int ret = sl_piece_read(model, part, (row + done) * width, now * width, block, err);
+			if (ret)
+				return ret;
+			for (uint64_t r = 0; r < now; r++)
+				memcpy(dst + (done + r) * p->run + part->off, block + r * width, width);
+		}
+	}
+	return 0;
+}
+
+static bool has_short_rows(const struct sl_piece *p)
+{
+	return p->run <= SPAN;
+}
+
+static int read_columns(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
+			struct sl_error *err)
+{
+	while (len > 0) {
+		uint64_t row = skip / p->run, inside = skip % p->run, now = min(len, p->run - inside);
+		int ret = 0;
+		if (inside == 0 && len >= 2 * p->run && has_short_rows(p)) {
+			now = len / p->run * p->run;
+			ret = read_rows(model, p, row, now / p->run, dst, err);
+		} else {
+			for (uint32_t i = 0; i < p->compound->n && !ret; i++)
+				ret = read_row_part(model, &p->compound->parts[i], row, inside, inside + now, dst, err);
+		}
+		if (ret)
+			return ret;
+		skip += now;
+		dst += now;
+		len -= now;
+	}
+	return 0;
+}
+
+/* One stretch of elements of one row that share a scale: value times scale in F32, rounded once (vLLM, deepseek_v2.py). */
+static int scale_stretch(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t col, uint64_t n,
+			 unsigned char *dst, struct sl_error *err)
+{
+	const struct sl_piece *values = &p->compound->parts[0], *scales = &p->compound->parts[1];
+	uint64_t in = sl_dtypes[values->to].bits / 8, scale_cols = scales->len / scales->count / sizeof(float);
+	unsigned char stored[TILE * 8];
+	float block[TILE], scale;
+
+	int ret = sl_piece_read(model, values, (row * (p->run * 8 / sl_dtypes[p->to].bits) + col) * in, n * in, stored, err);
+	if (!ret)
+		ret = sl_piece_read(model, scales, (row / p->compound->block[0] * scale_cols + col / p->compound->block[1]) * sizeof(float),
+				    sizeof(scale), &scale, err);
+	if (ret)
+		return ret;
+	sl_convert(block, SL_F32, stored, values->to, n);
+	for (uint64_t i = 0; i < n; i++)
+		block[i] *= scale;
+	sl_convert(dst, p->to, block, SL_F32, n);
+	return 0;
+}
+
+/* Elements [first, first + n), row-major. */
+static int scale_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
+			  struct sl_error *err)
+{
+	uint64_t size = sl_dtypes[p->to].bits / 8, cols = p->run / size, block_cols = p->compound->block[1];
+
+	while (n > 0) {
+		uint64_t row = first / cols, col = first % cols, now = min(min(n, cols - col), block_cols - col % block_cols);
+		now = min(now, TILE);
+		int ret = scale_stretch(model, p, row, col, now, dst, err);
+		if (ret)
+			return ret;
+		dst += now * size;
+		first += now;
+		n -= now;
+	}
+	return 0;
+}
+
 typedef int bytes_fn(const struct sl_model *, const struct sl_piece *, uint64_t skip, uint64_t len, unsigned char *dst,
 		     struct sl_error *);
 
@@ -163,6 +264,8 @@ static const struct {
 	[SL_OP_DATA] = { "data", read_data, NULL },
 	[SL_OP_CONVERT] = { "convert", NULL, convert_elements },
 	[SL_OP_TRANSPOSE] = { "transpose", NULL, transpose_elements },
+	[SL_OP_COLUMNS] = { "columns", read_columns, NULL },
+	[SL_OP_SCALE] = { "scale", NULL, scale_elements },
 };
 
 const char *sl_op_name(enum sl_op op)

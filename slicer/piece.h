@@ -25,6 +25,8 @@ enum sl_op {
 	SL_OP_DATA,      /* bytes in memory: headers, constants, configuration */
 	SL_OP_CONVERT,   /* the runs, each element converted from one dtype to another (convert.h) */
 	SL_OP_TRANSPOSE, /* the runs as a matrix of count rows, written column by column, converted on the way */
+	SL_OP_COLUMNS,   /* parts side by side: a row of the output is one run of each */
+	SL_OP_SCALE,     /* part 0 times part 1, which has one F32 element per block of part 0's elements, as dtype `to` */
 	SL_N_OPS
 };
 
@@ -34,13 +36,21 @@ struct sl_piece {
 	union {
 		uint64_t src;              /* first source byte in the shard */
 		const unsigned char *data; /* SL_OP_DATA: len bytes */
+		const struct sl_compound *compound; /* ops of several pieces */
 	};
-	uint64_t run;    /* source bytes of one run: a whole number of elements */
+	uint64_t run;    /* source bytes of one run: a whole number of elements; of a compound, bytes of an output row */
 	uint64_t stride; /* source bytes from the start of one run to that of the next */
 	uint32_t count;  /* runs */
 	uint32_t shard;
 	uint8_t op;       /* enum sl_op */
 	uint8_t from, to; /* enum sl_dtype of CONVERT and TRANSPOSE; equal when nothing is converted */
+};
+
+/* What an op of several pieces works on. Its parts are never compounds themselves. */
+struct sl_compound {
+	uint32_t n;
+	uint32_t block[2];             /* SL_OP_SCALE: rows and columns that share a scale */
+	const struct sl_piece *parts;  /* as many runs each, COLUMNS: .off is where a part's columns begin in a row */
 };
 
 /* Read output bytes [skip, skip + len) of one piece into `dst`. Thread-safe; needs no memory from outside. */

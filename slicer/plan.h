@@ -19,6 +19,7 @@ struct sl_plan {
 	const struct sl_model *model;
 	const struct sl_engine *engine;
 	unsigned tp, rank;
+	enum sl_gpu gpu;
 	uint32_t section; /* of what is added now */
 	uint64_t part_bytes;
 	/* malloc'ed, growing; pieces of a tensor are consecutive, their .off counts from the tensor's start */
@@ -27,6 +28,8 @@ struct sl_plan {
 	struct sl_piece *pieces;
 	uint32_t n_pieces, room_pieces;
 	uint32_t *first_piece; /* per tensor; grows with it */
+	struct sl_piece *columns; /* being laid side by side */
+	uint32_t n_columns, room_columns;
 	struct sl_error *err;
 };
 
@@ -38,9 +41,25 @@ int sl_plan_tensor(struct sl_plan *plan, const char *name, enum sl_dtype dtype) 
 /* End it: its shape, of which the product must be what its pieces hold. */
 int sl_plan_shape(struct sl_plan *plan, const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
 
-/* Logical rows and columns of a stored tensor, in the engine's order, converted to the begun tensor's dtype. */
-int sl_plan_slice(struct sl_plan *plan, enum sl_part part, const struct sl_weight *row, const struct sl_tensor *tensor,
-		  struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
+/* A block of the stored matrix of one expert (0 where a tensor has no experts), rows in the engine's order, converted to the
+ * begun tensor's dtype. Ranges are in stored elements. */
+int sl_plan_block(struct sl_plan *plan, enum sl_part part, const struct sl_weight *row, const struct sl_tensor *tensor,
+		  uint64_t expert, struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
+
+/* The same turned: the begun tensor gets the block's columns as rows. */
+int sl_plan_turned(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
+		   struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
+
+/* Blocks side by side: each call adds columns to the right of the last ones, with as many rows each; the end makes one piece
+ * of them. sl_plan_zero_column() adds `n` columns of zeros. */
+int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
+		   struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
+int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n) SL_MUST_CHECK;
+int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
+
+/* All of a stored matrix, each block of it times its scale. */
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
+		   const uint64_t block[2]) SL_MUST_CHECK;
 
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
@@ -50,8 +69,11 @@ int sl_plan_zeros(struct sl_plan *plan, uint64_t len) SL_MUST_CHECK;
 /* Bytes that live as long as the view. */
 int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len) SL_MUST_CHECK;
 
-/* The dtype that the engine holds a stored tensor in. */
-enum sl_dtype sl_plan_dtype(const struct sl_plan *plan, const struct sl_tensor *tensor);
+/* `n` elements of a value. */
+int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n) SL_MUST_CHECK;
+
+/* The dtype of the engine's floats: the layout's, else the model's. */
+enum sl_dtype sl_plan_float(const struct sl_plan *plan);
 
 /* ---- parts.c ---- */
 

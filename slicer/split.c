@@ -7,25 +7,55 @@
 #include "slicer/view.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-unsigned sl_segments(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t size,
-		     struct sl_segment segments[3])
+/* clang-format off */
+/* To add a dimension that is several one after another: a row. */
+static const struct {
+	enum sl_dim dim;
+	enum sl_dim parts[SL_SEGMENTS_MAX];
+	unsigned n;
+} composed[] = {
+	{ SL_QKV,         { SL_Q, SL_KV, SL_KV },                        3 },
+	{ SL_GATE_UP,     { SL_INTER, SL_INTER },                        2 },
+	{ SL_MOE_GATE_UP, { SL_MOE_INTER, SL_MOE_INTER },                2 },
+	{ SL_LINEAR_QKV,  { SL_LINEAR_K, SL_LINEAR_K, SL_LINEAR_V },     3 },
+};
+/* clang-format on */
+
+/* Rows of one part of a composed dimension whose whole size is `size`. */
+static uint64_t part_size(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, enum sl_dim dim,
+			  uint64_t size)
 {
 	const struct sl_dims *d = &model->config.dims[part];
 
-	if (row->out == SL_QKV) {
-		uint64_t q = d->heads * d->head_dim, kv = sl_kv_heads(model, part, row, size) * d->head_dim;
-		segments[0] = (struct sl_segment){ 0, q, SL_Q };
-		segments[1] = (struct sl_segment){ q, kv, SL_KV };
-		segments[2] = (struct sl_segment){ q + kv, kv, SL_KV };
-		return 3;
-	}
-	if (row->out == SL_GATE_UP) {
-		segments[0] = (struct sl_segment){ 0, size / 2, SL_INTER };
-		segments[1] = (struct sl_segment){ size / 2, size / 2, SL_INTER };
-		return 2;
+	if (dim == SL_Q)
+		return d->heads * d->head_dim;
+	if (dim == SL_KV)
+		return sl_kv_heads(model, part, row, size) * d->head_dim;
+	if (dim == SL_LINEAR_K)
+		return d->linear_k_heads * d->linear_k;
+	if (dim == SL_LINEAR_V)
+		return d->linear_v_heads * d->linear_v;
+	return size / 2;
+}
+
+unsigned sl_segments(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t size,
+		     struct sl_segment segments[SL_SEGMENTS_MAX])
+{
+	uint64_t first = 0;
+
+	for (size_t i = 0; i < SL_COUNT(composed); i++) {
+		if (composed[i].dim != row->out)
+			continue;
+		for (unsigned p = 0; p < composed[i].n; p++) {
+			uint64_t n = part_size(model, part, row, composed[i].parts[p], size);
+			segments[p] = (struct sl_segment){ first, n, composed[i].parts[p] };
+			first += n;
+		}
+		return composed[i].n;
 	}
 	segments[0] = (struct sl_segment){ 0, size, row->out };
 	return 1;
@@ -54,16 +84,64 @@ static int split_kv(uint64_t size, uint64_t head_dim, unsigned tp, unsigned rank
 	return 0;
 }
 
+/* clang-format off */
+/* What a dimension divides into, where it is not single rows: `size` rows each (a field of sl_dims), or as many as there are
+ * query heads. To add one: a row. */
+static const struct {
+	enum sl_dim dim;
+	const char *title;
+	size_t size;
+	bool per_head;
+} units[] = {
+	{ SL_Q,         "attention heads",    offsetof(struct sl_dims, head_dim), false },
+	{ SL_BY_HEADS,  "attention heads",    0,                                  true },
+	{ SL_LINEAR_K,  "linear key heads",   offsetof(struct sl_dims, linear_k), false },
+	{ SL_LINEAR_V,  "linear value heads", offsetof(struct sl_dims, linear_v), false },
+};
+/* clang-format on */
+
+static int split_units(const struct sl_dims *d, size_t u, uint64_t n, unsigned tp, unsigned rank, struct sl_range *range,
+		       struct sl_error *err)
+{
+	uint64_t size = units[u].per_head ? (d->heads ? n / d->heads : 0)
+					  : *(const uint64_t *)(const void *)((const char *)d + units[u].size);
+
+	if (!size || n % size)
+		return sl_fail(err, EINVAL, "%llu rows are no whole number of %s", (unsigned long long)n, units[u].title);
+	return split_evenly(n, size, units[u].title, tp, rank, range, err);
+}
+
 int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp, unsigned rank,
 	     struct sl_range *range, struct sl_error *err)
 {
-	uint64_t head_dim = model->config.dims[part].head_dim;
+	const struct sl_dims *d = &model->config.dims[part];
+	bool inter = segment->dim == SL_INTER || segment->dim == SL_MOE_INTER;
 
-	if (segment->dim == SL_Q)
-		return split_evenly(segment->n, head_dim, "attention heads", tp, rank, range, err);
 	if (segment->dim == SL_KV)
-		return split_kv(segment->n, head_dim, tp, rank, range, err);
-	return split_evenly(segment->n, 1, segment->dim == SL_INTER ? "intermediate rows" : "rows", tp, rank, range, err);
+		return split_kv(segment->n, d->head_dim, tp, rank, range, err);
+	if (segment->dim == SL_MOE_PAIRS)
+		return split_evenly(segment->n, 2, "intermediate rows", tp, rank, range, err);
+	for (size_t u = 0; u < SL_COUNT(units); u++) {
+		if (units[u].dim == segment->dim)
+			return split_units(d, u, segment->n, tp, rank, range, err);
+	}
+	return split_evenly(segment->n, 1, inter ? "intermediate rows" : "rows", tp, rank, range, err);
+}
+
+int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t stored, const char *what, struct sl_range *range,
+		struct sl_error *err)
+{
+	uint64_t end = logical.first + logical.n;
+
+	if (unit == 0) {
+		*range = (struct sl_range){ 0, stored, 0 };
+		return 0;
+	}
+	if (logical.first % unit || (end % unit && end != size))
+		return sl_fail(err, EINVAL, "a share of %llu %s is no whole number of blocks of %llu", (unsigned long long)logical.n, what,
+			       (unsigned long long)unit);
+	*range = (struct sl_range){ logical.first / unit, (end + unit - 1) / unit - logical.first / unit, (logical.zero + unit - 1) / unit };
+	return 0;
 }
 
 int sl_split_embedding(const struct sl_engine *engine, enum sl_dim dim, uint64_t rows, unsigned tp, unsigned rank,
@@ -98,47 +176,163 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
 	return (struct sl_range){ first, each + (stage + 1 + rest >= stages && stage + 1 < stages), 0 };
 }
 
-unsigned sl_part_tp(const struct sl_engine *engine, enum sl_part part, unsigned tp)
+bool sl_is_expert(const struct sl_weight *row)
 {
-	return engine->rank_dirs && part != SL_TEXT ? 1 : tp;
+	return (row->flags & SL_STACKED) || strstr(row->name, "%e");
+}
+
+unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row)
+{
+	if (engine->rank_dirs && part != SL_TEXT)
+		return 1;
+	return sl_is_expert(row) && layout->experts != SL_EXPERTS_SLICED ? 1 : layout->tp;
+}
+
+struct sl_range sl_rank_experts(const struct sl_layout *layout, uint64_t experts, unsigned rank)
+{
+	uint64_t each = experts / layout->tp, rest = experts % layout->tp;
+
+	if (layout->experts == SL_EXPERTS_SLICED)
+		return (struct sl_range){ 0, experts, 0 };
+	return (struct sl_range){ each * rank + (rank < rest ? rank : rest), each + (rank < rest), 0 };
+}
+
+uint64_t sl_expert_at(const struct sl_layout *layout, struct sl_range experts, unsigned rank, uint64_t i)
+{
+	return layout->experts == SL_EXPERTS_ROUND_ROBIN ? rank + i * layout->tp : experts.first + i;
+}
+
+/* ---- shares ---- */
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+	return unit > 1 ? (n + unit - 1) / unit * unit : n;
+}
+
+/* Whole granules to each rank, the last ones may have fewer (vLLM, gpt_oss.py). `unit` rows stand for one of the dimension. */
+static void split_granules(uint64_t size, uint64_t unit, uint64_t granule, unsigned tp, unsigned rank, struct sl_range *range)
+{
+	uint64_t n = size / unit, share = (((n + granule - 1) / granule) + tp - 1) / tp * granule;
+	uint64_t first = share * rank < n ? share * rank : n, end = first + share < n ? first + share : n;
+
+	*range = (struct sl_range){ first * unit, (end - first) * unit, 0 };
+}
+
+/* One axis of a matrix: who shares it and how. */
+static int share_axis(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, const struct sl_storage *storage,
+		      unsigned tp, unsigned rank, struct sl_range *range, struct sl_error *err)
+{
+	bool inter = segment->dim == SL_MOE_INTER || segment->dim == SL_MOE_PAIRS;
+
+	if (!storage->granule || !inter || tp == 1)
+		return sl_split(model, part, segment, tp, rank, range, err);
+	split_granules(segment->n, segment->dim == SL_MOE_PAIRS ? 2 : 1, storage->granule, tp, rank, range);
+	return 0;
+}
+
+/* Zeros behind an axis of experts: the kernel's unit of what each rank would have if it divided evenly. */
+static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t size, unsigned tp, struct sl_range *range)
+{
+	uint64_t even = (size + tp - 1) / tp, to = even;
+
+	if (dim == SL_MOE_INTER)
+		to = round_up(even, padding->inter);
+	else if (dim == SL_MOE_PAIRS)
+		to = round_up(even, 2u * padding->inter);
+	else
+		to = round_up(size, padding->hidden);
+	range->zero = to > range->n ? to - range->n : 0;
+}
+
+int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
+		struct sl_share *share, struct sl_error *err)
+{
+	unsigned tp = sl_row_tp(engine, layout, part, row);
+	const struct sl_padding *padding = &storage->padding[gpu];
+	struct sl_segment segments[SL_SEGMENTS_MAX], columns = { 0, m.cols, row->in };
+	bool padded = engine->fused && sl_is_expert(row) && padding->inter;
+	int ret = 0;
+
+	rank = tp > 1 ? rank : 0;
+	share->n = sl_segments(model, part, row, m.rows, segments);
+	share->cols = (struct sl_range){ 0, m.cols, 0 };
+	share->is_first = rank == 0;
+	if (row->role == SL_ROW)
+		ret = share_axis(model, part, &columns, storage, tp, rank, &share->cols, err);
+	if (padded)
+		pad_axis(row->in, padding, m.cols, row->role == SL_ROW ? tp : 1, &share->cols);
+	for (unsigned i = 0; i < share->n && !ret; i++) {
+		share->rows[i] = (struct sl_range){ 0, segments[i].n, 0 };
+		if (row->role == SL_COLUMN)
+			ret = share_axis(model, part, &segments[i], storage, tp, rank, &share->rows[i], err);
+		else if (row->role == SL_EMBEDDING)
+			ret = sl_split_embedding(engine, row->out, m.rows, tp, rank, &share->rows[i], err);
+		if (padded)
+			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1, &share->rows[i]);
+		share->rows[i].first += segments[i].first;
+	}
+	return ret;
 }
 
 /* ---- which layouts a model can have ---- */
 
-/* Does this row divide? The answer does not depend on the rank. */
-static int check_row(const struct sl_model *model, const struct sl_engine *engine, unsigned tp, const struct sl_stack *stack,
-		     const struct sl_weight *row, const struct sl_tensor *tensor, struct sl_error *err)
+/* Do a share's rows and columns cut no unit of any component? */
+static int check_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
+		       const struct sl_share *share, struct sl_error *err)
 {
-	struct sl_matrix m = sl_matrix_of(tensor, row);
-	struct sl_segment segments[3] = { { 0, m.in, row->in } };
+	struct sl_matrix m = sl_logical_matrix(model, row, bound);
 	struct sl_range range;
-	unsigned n = 1;
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < bound->storage->n_components; i++) {
+		if (bound->storage->components[i].form != SL_MATRIX || !bound->tensors[i])
+			continue;
+		struct sl_units u = sl_units_of(model, row, bound, i);
+		ret = sl_to_units(share->cols, m.cols, u.in, 1, "columns", &range, err);
+		for (unsigned s = 0; s < share->n && !ret; s++)
+			ret = sl_to_units(share->rows[s], m.rows, u.out, 1, "rows", &range, err);
+	}
+	return ret;
+}
+
+/* Does this module divide? Rank 0 shows it: the shares are alike. */
+static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+			const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
+{
+	struct sl_share share;
 
 	if (row->role == SL_WHOLE || (row->flags & SL_UNLOADED))
 		return 0;
-	if (row->role == SL_EMBEDDING)
-		return sl_split_embedding(engine, row->out, m.out, tp, 0, &range, err);
-	if (row->role == SL_COLUMN)
-		n = sl_segments(model, stack->part, row, m.out, segments);
-	for (unsigned i = 0; i < n; i++) {
-		int ret = sl_split(model, stack->part, &segments[i], tp, 0, &range, err);
+	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
+	return ret ? ret : check_units(model, row, bound, &share, err);
+}
+
+static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
+		       uint64_t layer, struct sl_error *err)
+{
+	const struct sl_stack *stack = &model->arch->stacks[s];
+
+	for (unsigned r = 0; r < stack->n_weights; r++) {
+		const struct sl_weight *row = &stack->weights[r];
+		const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0); /* experts are alike */
+		if (!bound->storage || (row->flags & SL_INDICES))
+			continue;
+		int ret = check_module(model, engine, layout, stack->part, row, bound, err);
 		if (ret)
-			return ret;
+			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
 	}
 	return 0;
 }
 
-static int check_tp(const struct sl_model *model, const struct sl_engine *engine, unsigned tp, struct sl_error *err)
+static int check_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
 {
 	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
-		const struct sl_stack *stack = &model->arch->stacks[s];
-		uint64_t n = sl_stack_layers(model, stack) * stack->n_weights;
-		for (uint64_t i = 0; i < n; i++) {
-			const struct sl_tensor *tensor = model->bound[s][i].weight;
-			const struct sl_weight *row = &stack->weights[i % stack->n_weights];
-			int ret = tensor ? check_row(model, engine, sl_part_tp(engine, stack->part, tp), stack, row, tensor, err) : 0;
+		uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
+		for (uint64_t l = 0; l < layers; l++) {
+			int ret = check_layer(model, engine, layout, s, l, err);
 			if (ret)
-				return sl_error_prefix(err, "%s", SL_ESC(tensor->name));
+				return ret;
 		}
 	}
 	return 0;
@@ -151,7 +345,7 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	uint64_t layers = model->config.dims[SL_TEXT].layers;
 	unsigned flags = model->arch->flags;
 
-	if (layout->experts != SL_EXPERTS_SLICED)
+	if (layout->experts != SL_EXPERTS_SLICED && !model->config.dims[SL_TEXT].experts)
 		return sl_fail(err, EINVAL, "%s has no experts to spread", model->config.architecture);
 	if (layout->pp > 1 && !engine->stages)
 		return sl_fail(err, EINVAL, "%s has no pipeline stages: use tp alone", engine->name);
@@ -181,7 +375,7 @@ static void append_working(const struct sl_model *model, const struct sl_engine 
 
 	for (other.tp = 1; other.tp <= 64 && fill < sizeof(list) - 8; other.tp++) {
 		struct sl_error quiet = SL_ERROR_INIT;
-		if (check_tp(model, engine, other.tp, &quiet) == 0)
+		if (check_tp(model, engine, &other, &quiet) == 0)
 			fill += (size_t)snprintf(list + fill, sizeof(list) - fill, "%s%u", n++ ? ", " : "", other.tp);
 	}
 	if (n)
@@ -198,7 +392,7 @@ int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine
 		err = &local;
 	int ret = check_kind(model, engine, layout, err);
 	if (!ret) {
-		ret = check_tp(model, engine, layout->tp, err);
+		ret = check_tp(model, engine, layout, err);
 		if (ret)
 			append_working(model, engine, layout, err);
 	}

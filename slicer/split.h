@@ -5,6 +5,7 @@
 #define SLICER_SPLIT_H
 
 #include "slicer/arch.h"
+#include "slicer/bind.h"
 #include "slicer/engine.h"
 #include "slicer/error.h"
 #include "slicer/layout.h"
@@ -21,14 +22,33 @@ struct sl_segment {
 	enum sl_dim dim;
 };
 
-/* The segments of an axis of `size`: one, but for SL_QKV and SL_GATE_UP. Returns how many, at most 3. */
+#define SL_SEGMENTS_MAX 3
+
+/* The segments of a row's `out` axis of `size`: one, but for dimensions that are several one after another. Returns how many. */
 unsigned sl_segments(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t size,
-		     struct sl_segment segments[3]);
+		     struct sl_segment segments[SL_SEGMENTS_MAX]);
 
 /* The share of `rank` of `tp` in a segment, relative to the segment's start: whole query heads; whole kv heads, replicated
  * in blocks when there are more ranks than heads (vLLM, linear.py: rank r takes head r / (tp / kv)); evenly otherwise. */
 int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp, unsigned rank,
 	     struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
+
+/* What a rank holds of a module's logical matrix: rows of each segment, columns, each with the zeros that pad it. */
+struct sl_share {
+	struct sl_range rows[SL_SEGMENTS_MAX], cols;
+	unsigned n;     /* segments */
+	bool is_first;  /* this rank holds what the ranks do not share */
+};
+
+/* The share of `rank` in a bound module, padded for `gpu` where its storage says so. */
+int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
+		struct sl_share *share, struct sl_error *err) SL_MUST_CHECK;
+
+/* A range of logical rows or columns in a component's own units; `unit` 0 is the whole axis of `stored` elements. A range that
+ * would cut a unit is refused: "64 columns are no whole number of groups of 128". */
+int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t stored, const char *what, struct sl_range *range,
+		struct sl_error *err) SL_MUST_CHECK;
 
 /* The share of embedding rows: padded with zero rows to a multiple of the engine's unit, then divided (vLLM,
  * vocab_parallel_embedding.py). Without a unit: divided when it divides and is the vocabulary, else whole. */
@@ -39,7 +59,16 @@ int sl_split_embedding(const struct sl_engine *engine, enum sl_dim dim, uint64_t
  * distributed/utils.py, get_pp_indices). */
 struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage);
 
-/* Ranks that share the weights of a part: 1 where an engine's configuration could not say that they are cut. */
-unsigned sl_part_tp(const struct sl_engine *engine, enum sl_part part, unsigned tp);
+/* Ranks that share a row's matrix: 1 where an engine's configuration could not say that it is cut, and for experts that are
+ * spread whole. */
+unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row);
+
+/* Has a row to do with routed experts? */
+bool sl_is_expert(const struct sl_weight *row);
+
+/* The experts of a rank: all of them, or its own when they are spread (vLLM, expert_map_manager.py): the first experts % tp
+ * ranks have one more; the i-th is first + i, or rank + i * tp when they go round robin. */
+struct sl_range sl_rank_experts(const struct sl_layout *layout, uint64_t experts, unsigned rank);
+uint64_t sl_expert_at(const struct sl_layout *layout, struct sl_range experts, unsigned rank, uint64_t i);
 
 #endif

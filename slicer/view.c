@@ -6,6 +6,7 @@
 #include "slicer/plan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,20 +15,24 @@ struct group {
 	unsigned stack;
 	uint64_t layer;
 	unsigned first, n; /* rows of the stack */
+	uint64_t expert;   /* in engines that hold each expert apart */
 };
-
-enum component { WEIGHT, BIAS };
 
 static const struct sl_stack *stack_of(const struct sl_plan *plan, const struct group *g)
 {
 	return &plan->model->arch->stacks[g->stack];
 }
 
-static const struct sl_tensor *tensor_of(const struct sl_plan *plan, const struct group *g, unsigned row, enum component c)
+static const struct sl_weight *row_of(const struct sl_plan *plan, const struct group *g, unsigned r)
 {
-	const struct sl_bound *bound = sl_bound_at(plan->model, g->stack, g->layer, row);
+	return &stack_of(plan, g)->weights[r];
+}
 
-	return c == WEIGHT ? bound->weight : bound->bias;
+static const struct sl_bound *bound_of(const struct sl_plan *plan, const struct group *g, unsigned r, uint64_t expert)
+{
+	bool apart = strstr(row_of(plan, g, r)->name, "%e") != NULL;
+
+	return sl_bound_at(plan->model, g->stack, g->layer, r, apart ? expert : 0);
 }
 
 static const char *either(const char *a, const char *b)
@@ -54,7 +59,7 @@ static void tensor_name(const struct sl_plan *plan, const struct group *g, const
 {
 	size_t len = sl_stack_prefix(stack_name(plan->engine, stack_of(plan, g)), g->layer, out);
 
-	len = sl_name_append(out, len, module);
+	len = sl_name_append_expert(out, len, module, g->expert);
 	sl_name_append(out, len, suffix);
 }
 
@@ -116,66 +121,322 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 	tensor_name(plan, embed, module_name(plan->engine, row), ".weight", out);
 }
 
-/* ---- one tensor ---- */
+/* ---- one component of a module ---- */
 
-/* The rank's share of one stored tensor, added to the begun one. *rows and *cols: the share's shape. */
-static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, enum component c, uint64_t *n_rows,
-		     uint64_t *n_cols)
+static int find_share(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
+		      const struct sl_storage *storage, struct sl_matrix m, struct sl_share *share)
+{
+	return sl_share_of(plan->model, plan->engine, &plan->view->layout, stack->part, row, storage, m, plan->rank, plan->gpu, share,
+			   plan->err);
+}
+
+/* What is being put together: rows and columns so far of the engine's tensor, for one expert. */
+struct shape {
+	uint64_t rows, cols;
+};
+
+/* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements. */
+static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row, const struct sl_tensor *t,
+		       const struct sl_component *c, uint64_t expert, struct sl_range rows, struct sl_range cols, struct shape *shape)
+{
+	uint64_t size = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, 1);
+	int ret;
+
+	if (c->turned) {
+		shape->rows = cols.n;
+		shape->cols += rows.n;
+		return sl_plan_column(plan, row, t, expert, cols, rows);
+	}
+	shape->rows += rows.n + rows.zero;
+	shape->cols = cols.n + cols.zero;
+	if ((row->flags & SL_CONV1D) && t->n_dims > 1) {
+		ret = sl_plan_turned(plan, row, t, expert, cols, rows);
+	} else if (cols.zero) {
+		ret = sl_plan_column(plan, row, t, expert, rows, cols);
+		if (!ret)
+			ret = sl_plan_zero_column(plan, rows.n, cols.zero);
+		if (!ret)
+			ret = sl_plan_columns_end(plan);
+	} else {
+		ret = sl_plan_block(plan, stack->part, row, t, expert, rows, cols);
+	}
+	return ret || !rows.zero ? ret : sl_plan_zeros(plan, rows.zero * shape->cols * size);
+}
+
+/* A component that the checkpoint lacks and the engine has: its fill, in the shape of the share. */
+static int add_fill(struct sl_plan *plan, const struct sl_component *c, const struct sl_share *share, struct shape *shape)
+{
+	uint64_t rows = 0;
+
+	for (unsigned i = 0; i < share->n; i++)
+		rows += share->rows[i].n;
+	shape->rows += c->form == SL_MATRIX ? rows : 1;
+	shape->cols = 1;
+	return sl_plan_fill(plan, c->fill, c->form == SL_MATRIX ? rows : 1);
+}
+
+/* The rank's share of one component of one stored module. */
+static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, unsigned i, uint64_t expert, struct shape *shape)
 {
 	const struct sl_stack *stack = stack_of(plan, g);
-	const struct sl_weight *row = &stack->weights[r];
-	const struct sl_tensor *t = tensor_of(plan, g, r, c);
-	struct sl_matrix m = sl_matrix_of(t, row);
-	unsigned tp = sl_part_tp(plan->engine, stack->part, plan->tp), rank = tp > 1 ? plan->rank : 0;
-	struct sl_segment segments[3];
-	struct sl_range rows = { 0, 0, 0 }, cols = { 0, m.in, 0 };
-	unsigned n = sl_segments(plan->model, stack->part, row, m.out, segments);
+	const struct sl_weight *row = row_of(plan, g, r);
+	const struct sl_bound *bound = bound_of(plan, g, r, expert);
+	const struct sl_component *c = &bound->storage->components[i];
+	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
+	struct sl_matrix m = sl_logical_matrix(plan->model, row, bound), stored;
+	struct sl_share share;
+
+	int ret = find_share(plan, stack, row, bound->storage, m, &share);
+	if (ret || !t)
+		return ret ? ret : add_fill(plan, c, &share, shape);
+	stored = sl_stored_matrix(t, row);
+	if (c->turned || ((row->flags & SL_CONV1D) && t->n_dims > 1))
+		stored = (struct sl_matrix){ stored.cols, stored.rows };
+	struct sl_units u = sl_units_of(plan->model, row, bound, i);
+	struct sl_range rows, cols;
+	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
+	for (unsigned s = 0; s < share.n && !ret; s++) {
+		ret = sl_to_units(share.rows[s], m.rows, u.out, stored.rows, "rows", &rows, plan->err);
+		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && !share.is_first)
+			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
+		if (!ret)
+			ret = add_segment(plan, stack, row, t, c, expert, rows, cols, shape);
+	}
+	return ret;
+}
+
+/* A group that the engine holds in the model's dtype: stored blocks times their scales, plain weights as they are. */
+static int add_dequantised(struct sl_plan *plan, const struct group *g, const char *name)
+{
+	uint64_t shape[2] = { 0, 0 };
+
+	int ret = sl_plan_tensor(plan, name, sl_plan_float(plan));
+	for (unsigned r = g->first; r < g->first + g->n && !ret; r++) {
+		const struct sl_bound *bound = bound_of(plan, g, r, 0);
+		const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, 0), *scales = NULL;
+		struct sl_matrix m = sl_logical_matrix(plan->model, row_of(plan, g, r), bound);
+		if (bound->storage->n_components > 1)
+			scales = sl_bound_tensor(plan->model, bound, 1);
+		if (scales && bound->storage->components[1].out != SL_UNIT_BLOCK)
+			return sl_fail(plan->err, EINVAL, "tensor '%s': %s cannot be turned back into plain weights", SL_ESC(t->name),
+				       bound->storage->name);
+		shape[0] += m.rows;
+		shape[1] = m.cols;
+		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block) : sl_plan_whole(plan, t);
+	}
+	return ret ? ret : sl_plan_shape(plan, shape, 2);
+}
+
+/* Matrices of all rows of a group for one expert, one below another or side by side. */
+static int add_matrix(struct sl_plan *plan, const struct group *g, unsigned i, uint64_t expert, struct shape *shape)
+{
 	int ret = 0;
 
-	if (row->role == SL_ROW && c == WEIGHT)
-		ret = sl_split(plan->model, stack->part, &(struct sl_segment){ 0, m.in, row->in }, tp, rank, &cols, plan->err);
-	for (unsigned i = 0; i < n && !ret; i++) {
-		rows = (struct sl_range){ 0, segments[i].n, 0 };
-		if (row->role == SL_COLUMN)
-			ret = sl_split(plan->model, stack->part, &segments[i], tp, rank, &rows, plan->err);
-		else if (row->role == SL_EMBEDDING)
-			ret = sl_split_embedding(plan->engine, row->out, m.out, tp, rank, &rows, plan->err);
-		*n_rows += rows.n + rows.zero;
-		rows.first += segments[i].first;
-		if (!ret)
-			ret = sl_plan_slice(plan, stack->part, row, t, rows, cols);
+	*shape = (struct shape){ 0, 0 };
+	for (unsigned r = g->first; r < g->first + g->n && !ret; r++)
+		ret = add_share(plan, g, r, i, expert, shape);
+	return ret ? ret : sl_plan_columns_end(plan);
+}
+
+/* One element of each row of a group: the stored one, or the fill. */
+static int add_scalars(struct sl_plan *plan, const struct group *g, unsigned i, uint64_t expert)
+{
+	for (unsigned r = g->first; r < g->first + g->n; r++) {
+		const struct sl_bound *bound = bound_of(plan, g, r, expert);
+		const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
+		int ret = t ? sl_plan_whole(plan, t) : sl_plan_fill(plan, bound->storage->components[i].fill, 1);
+		if (ret)
+			return ret;
 	}
-	*n_cols = cols.n;
-	if (!ret && rows.zero)
-		ret = sl_plan_zeros(plan, sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, rows.zero * cols.n));
-	return ret;
+	return 0;
+}
+
+/* The experts of this rank that a group's tensors hold together; one without a number for a group without experts. */
+static struct sl_range experts_of(const struct sl_plan *plan, const struct group *g)
+{
+	const struct sl_stack *stack = stack_of(plan, g);
+
+	if (!sl_is_expert(row_of(plan, g, g->first)))
+		return (struct sl_range){ 0, 1, 0 };
+	if (!plan->engine->fused && strstr(row_of(plan, g, g->first)->name, "%e"))
+		return (struct sl_range){ g->expert, 1, 0 };
+	return sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack->part].experts, plan->rank);
+}
+
+static bool is_stack_of_experts(const struct sl_plan *plan, const struct group *g)
+{
+	const struct sl_weight *row = row_of(plan, g, g->first);
+
+	return sl_is_expert(row) && (plan->engine->fused || !strstr(row->name, "%e"));
+}
+
+static uint64_t expert_at(const struct sl_plan *plan, const struct group *g, struct sl_range experts, uint64_t i)
+{
+	if (!is_stack_of_experts(plan, g))
+		return experts.first;
+	return sl_expert_at(&plan->view->layout, experts, plan->rank, i);
+}
+
+/* The shape of a matrix component: experts first; a tensor of more than two axes that is not cut in them keeps them. */
+static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts, struct shape shape)
+{
+	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first, experts.first), i);
+	uint64_t dims[SL_DIMS_MAX + 1];
+	unsigned n = 0;
+	bool stacked = is_stack_of_experts(plan, g);
+
+	if (stacked)
+		dims[n++] = experts.n;
+	dims[n++] = shape.rows;
+	if (t && !stacked && t->n_dims > 2) {
+		for (unsigned d = 1; d < t->n_dims; d++)
+			dims[n++] = t->shape[d];
+	} else if (!t || t->n_dims > (row_of(plan, g, g->first)->flags & SL_STACKED ? 2 : 1)) {
+		dims[n++] = shape.cols;
+	}
+	return sl_plan_shape(plan, dims, n);
+}
+
+static int add_matrices(struct sl_plan *plan, const struct group *g, unsigned i)
+{
+	struct sl_range experts = experts_of(plan, g);
+	struct shape shape = { 0, 0 };
+	int ret = 0;
+
+	for (uint64_t e = 0; e < experts.n && !ret; e++)
+		ret = add_matrix(plan, g, i, expert_at(plan, g, experts, e), &shape);
+	return ret ? ret : end_matrix(plan, g, i, experts, shape);
+}
+
+static int add_vector(struct sl_plan *plan, const struct group *g, unsigned i)
+{
+	struct sl_range experts = experts_of(plan, g);
+	bool stacked = is_stack_of_experts(plan, g);
+	uint64_t dims[2] = { experts.n, g->n };
+	int ret = 0;
+
+	for (uint64_t e = 0; e < experts.n && !ret; e++)
+		ret = add_scalars(plan, g, i, expert_at(plan, g, experts, e));
+	if (ret)
+		return ret;
+	if (!stacked)
+		return sl_plan_shape(plan, &dims[1], 1);
+	return sl_plan_shape(plan, dims, g->n > 1 ? 2 : 1);
+}
+
+/* The last row's tensor as it is, once per expert. */
+static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
+{
+	struct sl_range experts = experts_of(plan, g);
+	const struct sl_tensor *t = NULL;
+	uint64_t dims[2] = { experts.n, 0 };
+	int ret = 0;
+
+	for (uint64_t e = 0; e < experts.n && !ret; e++) {
+		t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first + g->n - 1, expert_at(plan, g, experts, e)), i);
+		ret = sl_plan_whole(plan, t);
+		dims[1] = t->n_dims ? t->shape[0] : 1;
+	}
+	return ret ? ret : sl_plan_shape(plan, is_stack_of_experts(plan, g) ? dims : dims + 1, is_stack_of_experts(plan, g) ? 2 : 1);
+}
+
+static int add_single(struct sl_plan *plan)
+{
+	int ret = sl_plan_fill(plan, plan->model->quant.fill, 1);
+
+	return ret ? ret : sl_plan_shape(plan, NULL, 0);
+}
+
+/* ---- dtypes ---- */
+
+/* The dtype in which an engine holds an unquantised weight of stored dtype `own`. */
+static enum sl_dtype plain_dtype(const struct sl_plan *plan, const struct sl_weight *row, enum sl_dtype own)
+{
+	if (!sl_dtype_is_plain(own))
+		return plan->engine->fused && row->as == SL_IN_I32 ? SL_I32 : own;
+	if (!plan->engine->fused)
+		return plan->view->layout.dtype < 0 ? own : sl_plan_float(plan);
+	if (row->as == SL_IN_F32)
+		return SL_F32;
+	return row->as == SL_IN_OWN ? own : sl_plan_float(plan);
+}
+
+static enum sl_dtype component_dtype(const struct sl_plan *plan, const struct group *g, unsigned i)
+{
+	const struct sl_weight *row = row_of(plan, g, g->first);
+	const struct sl_bound *bound = bound_of(plan, g, g->first, experts_of(plan, g).first);
+	const struct sl_component *c = &bound->storage->components[i];
+	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
+	enum sl_dtype own = t ? (enum sl_dtype)t->dtype : SL_F32;
+
+	if (bound->storage == &sl_plain)
+		return plain_dtype(plan, row, own);
+	if (!plan->engine->fused)
+		return own;
+	if (c->dtype >= 0 && c->as == SL_AS_STORED)
+		return (enum sl_dtype)c->dtype; /* a weight that the engine converts */
+	if (c->form == SL_LAST && is_stack_of_experts(plan, g))
+		return sl_plan_float(plan);
+	return c->as == SL_AS_F32 ? SL_F32 : c->as == SL_AS_U8 ? SL_U8 : c->as == SL_AS_MODEL ? sl_plan_float(plan) : own;
 }
 
 /* Is the tensor held as it is stored? Then nothing about its order matters. */
 static bool is_whole(const struct sl_plan *plan, const struct sl_weight *row)
 {
+	if (sl_is_expert(row) && (plan->engine->fused || plan->view->layout.experts != SL_EXPERTS_SLICED))
+		return false;
 	if (row->role == SL_WHOLE)
 		return !(plan->engine->fused && (row->flags & SL_CONV1D));
 	return plan->tp == 1 && !plan->engine->fused && row->order != SL_ROTARY;
 }
 
-/* One component of a group: a tensor of the engine, from one stored tensor per row. */
-static int add_component(struct sl_plan *plan, const struct group *g, enum component c, const char *name)
+static int add_component(struct sl_plan *plan, const struct group *g, unsigned i, const char *name)
 {
-	const struct sl_weight *row = &stack_of(plan, g)->weights[g->first];
-	const struct sl_tensor *first = tensor_of(plan, g, g->first, c);
-	uint64_t shape[2] = { 0, 0 };
+	const struct sl_bound *bound = bound_of(plan, g, g->first, experts_of(plan, g).first);
+	const struct sl_component *c = &bound->storage->components[i];
+	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
 
-	int ret = sl_plan_tensor(plan, name, sl_plan_dtype(plan, first));
+	int ret = sl_plan_tensor(plan, name, component_dtype(plan, g, i));
 	if (ret)
 		return ret;
-	if (is_whole(plan, row) && g->n == 1) {
-		ret = sl_plan_whole(plan, first);
-		return ret ? ret : sl_plan_shape(plan, first->shape, first->n_dims);
+	if (t && g->n == 1 && (is_whole(plan, row_of(plan, g, g->first)) || !plan->engine->fused) &&
+	    (c->form != SL_MATRIX || is_whole(plan, row_of(plan, g, g->first))) && (c->form != SL_SCALAR || !plan->engine->fused)) {
+		ret = sl_plan_whole(plan, t);
+		return ret ? ret : sl_plan_shape(plan, t->shape, t->n_dims);
 	}
-	for (unsigned r = g->first; r < g->first + g->n && !ret; r++)
-		ret = add_share(plan, g, r, c, &shape[0], &shape[1]);
-	return ret ? ret : sl_plan_shape(plan, shape, first->n_dims > 1 ? 2 : 1);
+	if (c->form == SL_MATRIX)
+		return add_matrices(plan, g, i);
+	if (c->form == SL_SCALAR)
+		return add_vector(plan, g, i);
+	return c->form == SL_LAST ? add_last(plan, g, i) : add_single(plan);
+}
+
+/* ---- biases ---- */
+
+static int add_bias(struct sl_plan *plan, const struct group *g, const char *name)
+{
+	const struct sl_stack *stack = stack_of(plan, g);
+	const struct sl_tensor *t = sl_bound_bias(plan->model, bound_of(plan, g, g->first, g->expert));
+	uint64_t n = 0;
+
+	int ret = sl_plan_tensor(plan, name, plain_dtype(plan, row_of(plan, g, g->first), t->dtype));
+	for (unsigned r = g->first; r < g->first + g->n && !ret; r++) {
+		const struct sl_weight *row = row_of(plan, g, r);
+		struct sl_share share;
+		t = sl_bound_bias(plan->model, bound_of(plan, g, r, g->expert));
+		if (!t)
+			return sl_fail(plan->err, EINVAL, "tensor '%s': its part '%s' has no bias", name, row->name);
+		struct sl_weight vector = *row;
+		vector.in = SL_NO_AXIS;
+		vector.role = row->role == SL_ROW ? SL_WHOLE : row->role;
+		vector.order = is_whole(plan, row) ? SL_PLAIN : row->order;
+		ret = find_share(plan, stack, &vector, &sl_plain, (struct sl_matrix){ t->shape[0], 1 }, &share);
+		for (unsigned s = 0; s < share.n && !ret; s++) {
+			n += share.rows[s].n;
+			ret = sl_plan_block(plan, stack->part, &vector, t, 0, share.rows[s], (struct sl_range){ 0, 1, 0 });
+		}
+	}
+	return ret ? ret : sl_plan_shape(plan, &n, 1);
 }
 
 /* 0, 1, 2, … for a buffer of indices that the checkpoint does not store: as many as the configuration has positions. */
@@ -205,55 +466,158 @@ static int add_indices(struct sl_plan *plan, const struct group *g, const char *
 /* Has the engine this module at all? */
 static bool is_held(const struct sl_plan *plan, const struct group *g)
 {
-	const struct sl_weight *row = &stack_of(plan, g)->weights[g->first];
+	const struct sl_weight *row = row_of(plan, g, g->first);
 
 	if (!on_stage(plan->view, row) || (plan->engine->fused && (row->flags & SL_UNLOADED)))
 		return false;
 	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->model))
 		return false;
-	return row->flags & SL_INDICES ? true : tensor_of(plan, g, g->first, WEIGHT) != NULL;
+	return (row->flags & SL_INDICES) || bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
 }
 
-static int add_module(struct sl_plan *plan, const struct group *g)
+/* Does the engine hold this component? */
+static bool holds_component(const struct sl_plan *plan, const struct group *g, unsigned i)
 {
-	const struct sl_weight *row = &stack_of(plan, g)->weights[g->first];
-	const char *module = module_name(plan->engine, row);
+	const struct sl_bound *bound = bound_of(plan, g, g->first, experts_of(plan, g).first);
+	uint8_t need = bound->storage->components[i].need;
+
+	return bound->tensors[i] ? !(plan->engine->fused && need == SL_DROPPED) : plan->engine->fused && need == SL_FILLED;
+}
+
+/* All rows of a group are stored alike, or there is no one matrix of them. */
+static int check_alike(struct sl_plan *plan, const struct group *g)
+{
+	uint64_t expert = experts_of(plan, g).first;
+	const struct sl_bound *first = bound_of(plan, g, g->first, expert);
+
+	for (unsigned r = g->first + 1; r < g->first + g->n; r++) {
+		const struct sl_bound *other = bound_of(plan, g, r, expert);
+		if (other->storage != first->storage)
+			return sl_fail(plan->err, EINVAL, "'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
+				       row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
+				       first->storage->name, other->storage ? other->storage->name : "not at all");
+	}
+	return 0;
+}
+
+/* "qkv_proj.weight_scale" of a linear layer, "w13_weight_scale" of experts; as stored where the engine does not fuse. */
+static void component_name(const struct sl_plan *plan, const struct group *g, unsigned i, char *name)
+{
+	const struct sl_weight *row = row_of(plan, g, g->first);
+	const struct sl_storage *storage = bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
+	const char *module = module_name(plan->engine, row), *suffix = storage->components[i].stored;
+	bool bare = (row->flags & SL_BARE) && storage == &sl_plain;
+	char held[64];
+
+	if (plan->engine->fused) {
+		snprintf(held, sizeof(held), "%c%s", sl_is_expert(row) ? '_' : '.', storage->components[i].held);
+		suffix = held;
+	}
+	tensor_name(plan, g, module, bare && !(plan->engine->fused && sl_is_expert(row)) ? "" : suffix, name);
+}
+
+static int add_components(struct sl_plan *plan, const struct group *g)
+{
+	const struct sl_storage *storage = bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
+	char name[SL_MODULE_NAME_MAX];
+
+	if (plan->engine->fused && (row_of(plan, g, g->first)->flags & SL_DEQUANTISED)) {
+		tensor_name(plan, g, module_name(plan->engine, row_of(plan, g, g->first)), ".weight", name);
+		return add_dequantised(plan, g, name);
+	}
+	int ret = check_alike(plan, g);
+	for (unsigned i = 0; i < storage->n_components && !ret; i++) {
+		if (!holds_component(plan, g, i))
+			continue;
+		component_name(plan, g, i, name);
+		if (row_of(plan, g, g->first)->flags & SL_IS_EMBED)
+			embedding_name(plan, g, name);
+		ret = add_component(plan, g, i, name);
+	}
+	return ret;
+}
+
+static int add_one(struct sl_plan *plan, const struct group *g)
+{
+	const char *module = module_name(plan->engine, row_of(plan, g, g->first));
 	char name[SL_MODULE_NAME_MAX];
 
 	if (!is_held(plan, g))
 		return 0;
-	if (row->flags & SL_IS_EMBED)
-		embedding_name(plan, g, name);
-	else
-		tensor_name(plan, g, module, row->flags & SL_BARE ? "" : ".weight", name);
-	if (!tensor_of(plan, g, g->first, WEIGHT))
+	if (!bound_of(plan, g, g->first, experts_of(plan, g).first)->storage) {
+		tensor_name(plan, g, module, "", name);
 		return add_indices(plan, g, name);
-	int ret = add_component(plan, g, WEIGHT, name);
-	if (ret || !tensor_of(plan, g, g->first, BIAS))
+	}
+	int ret = add_components(plan, g);
+	if (ret || !sl_bound_bias(plan->model, bound_of(plan, g, g->first, g->expert)))
 		return ret;
 	tensor_name(plan, g, module, ".bias", name);
-	return add_component(plan, g, BIAS, name);
+	return add_bias(plan, g, name);
+}
+
+/* A module, or in an engine that holds experts apart each of the rank's. */
+static int add_module(struct sl_plan *plan, struct group *g)
+{
+	const struct sl_weight *row = row_of(plan, g, g->first);
+	struct sl_range experts;
+	int ret = 0;
+
+	if (plan->engine->fused || !strstr(row->name, "%e"))
+		return add_one(plan, g);
+	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack_of(plan, g)->part].experts, plan->rank);
+	for (uint64_t e = 0; e < experts.n && !ret; e++) {
+		g->expert = sl_expert_at(&plan->view->layout, experts, plan->rank, e);
+		ret = add_one(plan, g);
+	}
+	g->expert = 0;
+	return ret;
+}
+
+/* The scales of the KV cache that a scheme's attention layers have: as stored, or the value they have until then. */
+static int add_cache_scale(struct sl_plan *plan, const struct group *g, const struct sl_cache_scale *scale)
+{
+	const struct sl_tensor *t = sl_cache_scale_find(plan->model, stack_of(plan, g), g->layer, scale);
+	char name[SL_MODULE_NAME_MAX], suffix[64];
+	uint64_t one = 1;
+
+	snprintf(suffix, sizeof(suffix), ".%s", scale->name);
+	tensor_name(plan, g, stack_of(plan, g)->attn, suffix, name);
+	int ret = sl_plan_tensor(plan, name, scale->as_model ? sl_plan_float(plan) : SL_F32);
+	if (!ret)
+		ret = t && sl_dtype_is_plain(t->dtype) ? sl_plan_whole(plan, t) : sl_plan_fill(plan, scale->value, 1);
+	return ret ? ret : sl_plan_shape(plan, &one, scale->vector ? 1 : 0);
+}
+
+static int add_cache_scales(struct sl_plan *plan, const struct group *g)
+{
+	const struct sl_scheme *scheme = plan->model->quant.scheme;
+	const struct sl_stack *stack = stack_of(plan, g);
+	int ret = 0;
+
+	for (unsigned i = 0; (!stack->is_mla || scheme->cache_scales_of_mla) && i < scheme->n_cache_scales && !ret; i++)
+		ret = add_cache_scale(plan, g, &scheme->cache_scales[i]);
+	return ret;
 }
 
 /* The four scale buffers of an attention layer, which vLLM keeps in its state: F32, no dimension, 1.0 (attention.py). */
 static int add_kv_buffers(struct sl_plan *plan, const struct group *g)
 {
 	static const char *const buffers[] = { "._k_scale", "._v_scale", "._q_scale", "._prob_scale" };
-	static const unsigned char one[4] = { 0x00, 0x00, 0x80, 0x3F };
-	const char *attn = stack_of(plan, g)->attn;
+	const struct sl_stack *stack = stack_of(plan, g);
 	char name[SL_MODULE_NAME_MAX];
+	int ret = 0;
 
-	for (size_t i = 0; attn && plan->engine->kv_buffers && i < SL_COUNT(buffers); i++) {
-		tensor_name(plan, g, attn, buffers[i], name);
-		int ret = sl_plan_tensor(plan, name, SL_F32);
+	if (!stack->attn || !plan->engine->kv_buffers || (stack->has_attn && !stack->has_attn(&plan->model->config, stack->part, g->layer)))
+		return 0;
+	for (size_t i = 0; i < SL_COUNT(buffers) && !ret; i++) {
+		tensor_name(plan, g, stack->attn, buffers[i], name);
+		ret = sl_plan_tensor(plan, name, SL_F32);
 		if (!ret)
-			ret = sl_plan_data(plan, one, sizeof(one));
+			ret = sl_plan_fill(plan, 1, 1);
 		if (!ret)
 			ret = sl_plan_shape(plan, NULL, 0);
-		if (ret)
-			return ret;
 	}
-	return 0;
+	return ret ? ret : add_cache_scales(plan, g);
 }
 
 /* ---- one layer, all layers ---- */
@@ -271,7 +635,7 @@ static unsigned group_size(const struct sl_engine *engine, const struct sl_stack
 
 static int add_layer(struct sl_plan *plan, unsigned stack, uint64_t layer)
 {
-	struct group g = { stack, layer, 0, 0 };
+	struct group g = { stack, layer, 0, 0, 0 };
 	const struct sl_stack *s = stack_of(plan, &g);
 	int ret = 0;
 
@@ -328,6 +692,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	struct sl_plan plan = { .model = model, .engine = engine, .tp = layout->tp, .rank = rank, .err = err ? err : &local };
 
 	*out = NULL;
+	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;
 	plan.part_bytes = options && options->part_bytes ? options->part_bytes : UINT64_C(512) << 20;
 	int ret = check_request(model, engine, layout, stage, rank, plan.err);
 	if (ret)
@@ -345,6 +710,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	free(plan.tensors);
 	free(plan.pieces);
 	free(plan.first_piece);
+	free(plan.columns);
 	if (ret)
 		sl_view_close(view);
 	else

@@ -46,6 +46,7 @@ struct sl_view {
 
 struct sl_view_options {
 	uint64_t part_bytes; /* a weight file is split at tensors above this; 0: 512 MiB */
+	int gpu;             /* 1 + enum sl_gpu, for paddings that kernels want; 0: sm90 */
 };
 
 /* Plan. -EINVAL with a sentence when this model cannot have that layout. `options` may be NULL. */

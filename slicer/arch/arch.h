@@ -7,7 +7,8 @@
 #include "slicer/arch.h"
 
 extern const struct sl_arch sl_arch_llama, sl_arch_mistral, sl_arch_qwen2, sl_arch_qwen3, sl_arch_phi3, sl_arch_gemma2,
-	sl_arch_gemma3, sl_arch_gemma3_multimodal, sl_arch_gpt2, sl_arch_opt, sl_arch_falcon, sl_arch_bert;
+	sl_arch_gemma3, sl_arch_gemma3_multimodal, sl_arch_gpt2, sl_arch_opt, sl_arch_falcon, sl_arch_bert, sl_arch_mixtral,
+	sl_arch_qwen3_moe, sl_arch_deepseek, sl_arch_glm4_moe, sl_arch_kimi_k25, sl_arch_gpt_oss, sl_arch_minimax_m2;
 
 /* clang-format off */
 
@@ -32,6 +33,24 @@ extern const struct sl_arch sl_arch_llama, sl_arch_mistral, sl_arch_qwen2, sl_ar
 #define SL_QK_NORM                                                                                                    \
 	{ "self_attn.q_norm", .role = SL_WHOLE, .out = SL_HEAD_DIM, .in = SL_NO_AXIS },                               \
 	{ "self_attn.k_norm", .role = SL_WHOLE, .out = SL_HEAD_DIM, .in = SL_NO_AXIS }
+
+/* Routed experts of `moe`, one module each, stacked by vLLM as w13 and w2 of `held`. */
+#define SL_ROUTED_EXPERTS(moe, held)                                                                                  \
+	{ moe ".%e.gate_proj", .fused = held ".w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_ANY, .when = sl_has_experts }, \
+	{ moe ".%e.up_proj",   .fused = held ".w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_ANY, .when = sl_has_experts }, \
+	{ moe ".%e.down_proj", .fused = held ".w2", .role = SL_ROW, .out = SL_ANY, .in = SL_MOE_INTER, .when = sl_has_experts }
+
+/* Shared experts: one MLP beside the routed ones, under the name that vLLM's runner gives it. */
+#define SL_SHARED_EXPERTS(shared, held, present)                                                                      \
+	{ shared ".gate_proj", .fused = held ".gate_up_proj", .role = SL_COLUMN, .out = SL_ANY, .in = SL_HIDDEN, .when = present }, \
+	{ shared ".up_proj",   .fused = held ".gate_up_proj", .role = SL_COLUMN, .out = SL_ANY, .in = SL_HIDDEN, .when = present }, \
+	{ shared ".down_proj", .fused = held ".down_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_ANY, .when = present }
+
+/* The MLP of layers without experts. */
+#define SL_DENSE_MLP                                                                                                  \
+	{ "mlp.gate_proj", .fused = "mlp.gate_up_proj", .role = SL_COLUMN, .out = SL_INTER, .in = SL_HIDDEN, .when = sl_has_no_experts }, \
+	{ "mlp.up_proj",   .fused = "mlp.gate_up_proj", .role = SL_COLUMN, .out = SL_INTER, .in = SL_HIDDEN, .when = sl_has_no_experts }, \
+	{ "mlp.down_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_INTER, .when = sl_has_no_experts }
 
 #define SL_EMBED(name, where) \
 	{ name, .role = SL_EMBEDDING, .out = SL_VOCAB, .in = SL_HIDDEN, .flags = SL_IS_EMBED, .stages = where }

@@ -7,35 +7,37 @@
 #include <errno.h>
 #include <stddef.h>
 
-static bool has_bias(const struct sl_config *config, enum sl_part part)
+static bool has_bias(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "bias", false);
 }
 
-static bool is_parallel(const struct sl_config *config, enum sl_part part)
+static bool is_parallel(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "parallel_attn", true);
 }
 
 /* ln_attn and ln_mlp instead of one input_layernorm: the new decoder's default, unless it says 1. */
-static bool has_two_norms(const struct sl_config *config, enum sl_part part)
+static bool has_two_norms(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
 	bool is_new = sl_config_bool(config, part, "new_decoder_architecture", false);
 	uint64_t n = is_new ? 2 : 1;
 
 	if (sl_config_u64(config, part, "num_ln_in_parallel_attn", &n, NULL))
 		n = is_new ? 2 : 1;
-	return is_parallel(config, part) && n == 2;
+	return is_parallel(config, part, layer) && n == 2;
 }
 
-static bool has_input_norm(const struct sl_config *config, enum sl_part part)
+static bool has_input_norm(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
-	return !has_two_norms(config, part);
+	return !has_two_norms(config, part, layer);
 }
 
-static bool has_post_norm(const struct sl_config *config, enum sl_part part)
+static bool has_post_norm(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
-	return !is_parallel(config, part);
+	return !is_parallel(config, part, layer);
 }
 
 /* clang-format off */

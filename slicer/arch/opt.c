@@ -6,24 +6,27 @@
 
 #include <stddef.h>
 
-static bool has_bias(const struct sl_config *config, enum sl_part part)
+static bool has_bias(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "enable_bias", true);
 }
 
-static bool has_affine_norms(const struct sl_config *config, enum sl_part part)
+static bool has_affine_norms(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "layer_norm_elementwise_affine", true);
 }
 
-static bool has_final_norm(const struct sl_config *config, enum sl_part part)
+static bool has_final_norm(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
 	return sl_config_bool(config, part, "do_layer_norm_before", true) &&
-	       !sl_config_bool(config, part, "_remove_final_layer_norm", false) && has_affine_norms(config, part);
+	       !sl_config_bool(config, part, "_remove_final_layer_norm", false) && has_affine_norms(config, part, layer);
 }
 
-static bool has_projection(const struct sl_config *config, enum sl_part part)
+static bool has_projection(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	uint64_t width;
 
 	return sl_config_u64(config, part, "word_embed_proj_dim", &width, NULL) == 0 && width != config->dims[part].hidden;
@@ -58,7 +61,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.decoder.", SL_WEIGHTS(before) },
-	{ .name = "model.decoder.layers.%u.", .pipelined = true, .attn = "self_attn.attn", SL_WEIGHTS(layer) },
+	{ .name = "model.decoder.layers.%u.", .pipelined = true, .attn = "self_attn.attn", .attn_stored = "self_attn", SL_WEIGHTS(layer) },
 	{ .name = "model.decoder.", SL_WEIGHTS(after) },
 	{ .name = "", SL_WEIGHTS(head) },
 };

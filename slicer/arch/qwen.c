@@ -6,8 +6,9 @@
 
 #include <stddef.h>
 
-static bool has_qk_norm(const struct sl_config *config, enum sl_part part)
+static bool has_qk_norm(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
+	(void)layer;
 	return sl_config_bool(config, part, "qk_norm", false);
 }
 
@@ -43,14 +44,14 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack qwen2_stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attn = "self_attn.attn", SL_WEIGHTS(qwen2_layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attn = "self_attn.attn", .attn_stored = "self_attn", SL_WEIGHTS(qwen2_layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
 
 static const struct sl_stack qwen3_stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attn = "self_attn.attn", SL_WEIGHTS(qwen3_layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attn = "self_attn.attn", .attn_stored = "self_attn", SL_WEIGHTS(qwen3_layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };

@@ -1,0 +1,48 @@
+/*
+ * qwen3_moe.c - Qwen3 with experts (vLLM: qwen3_moe.py, v0.32). The router is given to the expert runner, under whose name it
+ * is then held; layers of mlp_only_layers are dense.
+ */
+#include "slicer/arch/arch.h"
+
+#include <stddef.h>
+
+/* clang-format off */
+static const struct sl_weight before[] = {
+	SL_EMBED("embed_tokens", SL_FIRST_OR_TIED_LAST),
+};
+
+static const struct sl_weight layer[] = {
+	SL_NORM("input_layernorm"),
+	SL_SELF_ATTENTION(sl_has_attention_bias, NULL),
+	SL_QK_NORM,
+	SL_NORM("post_attention_layernorm"),
+	SL_DENSE_MLP,
+	{ "mlp.gate", .fused = "mlp.experts.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .when = sl_has_experts },
+	SL_ROUTED_EXPERTS("mlp.experts", "mlp.experts.routed_experts"),
+};
+
+static const struct sl_weight norm[] = {
+	{ "norm", .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_NO_AXIS, .stages = SL_LAST_STAGE },
+};
+
+static const struct sl_weight head[] = {
+	SL_HEAD("lm_head", SL_LAST_STAGE),
+};
+
+static const struct sl_stack stacks[] = {
+	{ .name = "model.", SL_WEIGHTS(before) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attn = "self_attn.attn", .attn_stored = "self_attn", SL_WEIGHTS(layer) },
+	{ .name = "model.", SL_WEIGHTS(norm) },
+	{ .name = "", SL_WEIGHTS(head) },
+};
+
+static const char *const names[] = { "Qwen3MoeForCausalLM", NULL };
+
+const struct sl_arch sl_arch_qwen3_moe = {
+	.family = "Qwen3 MoE",
+	.architectures = names,
+	.format = SL_FORMAT_HF,
+	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
+	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
+};
+/* clang-format on */
