@@ -13,19 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #define ONE_DAY	    86400.0
 #define MAX_REQUEST (1u << 20)
 
 /* ---- the mode of a file ---- */
 
-/* To add a mode: an id in serve.h and a row. What decides between them is serve_mode() alone. */
+/* To add a mode: an id in serve.h and a row. What decides between them is mode_of() alone. */
 static const struct mode_row {
 	const char *name;
 	bool direct_io, keep_cache;
 } modes[] = {
 	[SERVE_STREAMED] = { "streamed", false, true },
 	[SERVE_LIVE] = { "live", true, false },
+	[SERVE_PASSED] = { "passed through", false, false },
 };
 
 _Static_assert(sizeof(modes) / sizeof(modes[0]) == N_SERVE_MODES, "a row for each mode");
@@ -178,8 +180,11 @@ static void on_statfs(fuse_req_t req, fuse_ino_t ino)
 
 /* In a list, since no release comes for what is open when the mount ends. */
 struct open_file {
+	struct stage_open stage;
 	struct handle handle;
 	struct stats_group *group;
+	fuse_req_t req; /* until it is answered, with fi */
+	struct fuse_file_info fi;
 	struct open_file *next, **at; /* *at is this one */
 };
 
@@ -229,6 +234,7 @@ static int open_file(struct serve *serve, struct node *node, struct open_file **
 static void close_file(struct serve *serve, struct open_file *file)
 {
 	delist(serve, file);
+	stage_end(serve->setup.stage, &file->stage);
 	stats_closed(file->group);
 	handle_close(&file->handle);
 	free(file);
@@ -238,6 +244,38 @@ void serve_close_files(struct serve *serve)
 {
 	while (serve->files)
 		close_file(serve, serve->files);
+}
+
+static enum serve_mode mode_of(const struct open_file *file)
+{
+	return file->stage.backing ? SERVE_PASSED : serve_mode(file->handle.node);
+}
+
+/* O_DIRECT on a file that is passed through: the file system behind it may refuse what is not aligned, so reads come
+ * here, and only mappings are passed. */
+static void set_backing(struct fuse_file_info *fi, int backing)
+{
+#ifdef FUSE_CAP_PASSTHROUGH
+	fi->backing_id = backing;
+#endif
+	fi->direct_io |= backing && (fi->flags & O_DIRECT);
+}
+
+/* It is known how the file is served. */
+static void answer_open(struct stage_open *stage)
+{
+	struct open_file *file = (struct open_file *)((char *)stage - offsetof(struct open_file, stage));
+	struct fuse_file_info fi = file->fi;
+	fuse_req_t req = file->req;
+	struct serve *serve = serve_of(req);
+
+	fi.direct_io = modes[mode_of(file)].direct_io;
+	fi.keep_cache = modes[mode_of(file)].keep_cache;
+	set_backing(&fi, stage->backing);
+	if (stage->backing)
+		stats_passed(file->group);
+	if (fuse_reply_open(req, &fi)) /* interrupted: no release will come */
+		close_file(serve, file);
 }
 
 static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -257,11 +295,25 @@ static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	fi->fh = (uintptr_t)file;
-	fi->direct_io = modes[serve_mode(node)].direct_io;
-	fi->keep_cache = modes[serve_mode(node)].keep_cache;
 	fi->noflush = 1;
-	if (fuse_reply_open(req, fi)) /* interrupted: no release will come */
-		close_file(serve_of(req), file);
+	file->req = req;
+	file->fi = *fi;
+	file->stage.decided = answer_open;
+	if (stage_begin(serve_of(req)->setup.stage, &file->stage, node, file->handle.fd))
+		answer_open(&file->stage);
+}
+
+/* From the file in memory when there is one: it is whole. */
+static ssize_t read_file(struct serve *serve, struct open_file *file, void *buf, size_t size, uint64_t off,
+			 struct sl_error *err)
+{
+	ssize_t n = -1;
+
+	if (file->stage.fd >= 0 && file->handle.node->kind == NODE_FILE)
+		n = pread(file->stage.fd, buf, size, (off_t)off);
+	else
+		stage_read(serve->setup.stage, &file->stage, off, size);
+	return n >= 0 ? n : handle_read(&file->handle, buf, off, size, err);
 }
 
 static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -276,7 +328,7 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	n = handle_read(&file->handle, buf, (uint64_t)off, size, &err);
+	n = read_file(serve_of(req), file, buf, size, (uint64_t)off, &err);
 	if (n < 0) {
 		reply_failure(req, file->handle.node, file->group, &err);
 		return;
@@ -468,7 +520,8 @@ static void want(struct fuse_conn_info *conn, unsigned capability, bool on)
 
 static void on_init(void *userdata, struct fuse_conn_info *conn)
 {
-	(void)userdata;
+	struct serve *serve = userdata;
+
 	conn->max_write = MAX_REQUEST; /* of reads too: libfuse asks for as many pages a request */
 	conn->max_readahead = MAX_REQUEST;
 	conn->max_background = KNOBS_MAX_BACKGROUND;
@@ -478,6 +531,13 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 	/* Nothing ever changes, so a getattr need not compare times and drop pages. AUTO would win over EXPLICIT. */
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_EXPLICIT_INVAL_DATA, true);
+#ifdef FUSE_CAP_PASSTHROUGH
+	want(conn, FUSE_CAP_PASSTHROUGH, true);
+	conn->max_backing_stack_depth = 0; /* an overlayfs may be put over the mount */
+	serve->passthrough = fuse_get_feature_flag(conn, FUSE_CAP_PASSTHROUGH);
+#else
+	(void)serve;
+#endif
 }
 
 const struct fuse_lowlevel_ops serve_callbacks = {

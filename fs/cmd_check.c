@@ -227,7 +227,7 @@ static int run(struct check *check, const struct arguments *arguments, struct sl
 	int rc = target_open(&check->target, arguments, err);
 
 	check->as_json = arguments->json;
-	check->options.part_bytes = arguments->options.part_bytes;
+	check->options = options_for_view(&arguments->options);
 	json_init(&check->json, stdout, 2);
 	if (check->as_json)
 		json_begin(&check->json, NULL, '{');

@@ -178,7 +178,7 @@ static void check_passthrough(struct finding *finding)
 	else if (!may_administrate())
 		say(finding, NO, "no CAP_SYS_ADMIN");
 	else
-		say(finding, YES, "possible; files are computed as they are read all the same");
+		say(finding, YES, "weight files are staged ahead of their readers");
 	advise(finding, "it needs Linux 6.9, a rankfs built with libfuse 3.17.1, and root; reads are right without it");
 }
 

@@ -51,10 +51,10 @@ static void fill_engines(struct table *table)
 
 static void fill_schemes(struct table *table)
 {
-	for (unsigned i = 0; i < sl_n_schemes; i++) {
-		table_cell(table, "%s", sl_schemes[i].method);
-		table_cell(table, "%s", sl_schemes[i].title);
-		table_cell(table, "%s", sl_schemes[i].refused ? sl_schemes[i].refused : "works");
+	for (const struct sl_scheme *const *scheme = sl_schemes; *scheme; scheme++) {
+		table_cell(table, "%s", (*scheme)->method);
+		table_cell(table, "%s", (*scheme)->title);
+		table_cell(table, "%s", (*scheme)->refused ? (*scheme)->refused : "works");
 	}
 }
 

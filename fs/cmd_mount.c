@@ -9,9 +9,11 @@
 #include "fs/daemon.h"
 #include "fs/knobs.h"
 #include "fs/log.h"
+#include "fs/memory.h"
 #include "fs/mountpoint.h"
 #include "fs/options.h"
 #include "fs/serve.h"
+#include "fs/stage.h"
 #include "fs/stats.h"
 #include <errno.h>
 #include <getopt.h>
@@ -23,6 +25,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define STAGE_SHARE   4	  /* of the available memory: a quarter */
+#define READ_AHEAD_KB 128 /* the kernel's, where it cannot be asked */
+
 /* What the command line asks for, then what it became. */
 struct mount {
 	struct options options;
@@ -31,6 +36,7 @@ struct mount {
 	struct sl_model *model;
 	struct tree *tree;
 	struct stats *stats;
+	struct stage *stage;
 	struct serve *serve;
 	struct daemon daemon;
 	atomic_int exit_code;
@@ -155,6 +161,16 @@ static int look(const struct mount *mount, struct sl_error *err)
 	return 0;
 }
 
+/* The kernel reads ahead of what is asked for, and what it reads is no evidence of a reader who goes on. */
+static void start_stage(struct mount *mount, const struct knobs *knobs)
+{
+	uint64_t read_ahead_kb = knobs->knobs[KNOB_READ_AHEAD].value;
+	const char *why;
+	int device = serve_device(mount->serve, &why);
+
+	stage_start(mount->stage, device, why, (read_ahead_kb ? read_ahead_kb : READ_AHEAD_KB) << 10);
+}
+
 /* A thread beside those that serve: sees that the mount works, turns the kernel's knobs, and tells the parent. */
 static void *become_ready(void *context)
 {
@@ -169,6 +185,7 @@ static void *become_ready(void *context)
 	}
 	knobs_apply(&knobs, mount->mountpoint, mount->options.read_ahead_kb);
 	stats_set_knobs(mount->stats, &knobs);
+	start_stage(mount, &knobs);
 	daemon_ready(&mount->daemon);
 	log_mounted(mount, &knobs, n_threads(mount));
 	return NULL;
@@ -200,6 +217,7 @@ static int open_serve(struct mount *mount, struct sl_error *err)
 	struct serve_setup setup = {
 		.tree = mount->tree,
 		.stats = mount->stats,
+		.stage = mount->stage,
 		.source = mount->source,
 		.mountpoint = mount->mountpoint,
 		.mount = list,
@@ -232,6 +250,19 @@ static int open_stats(struct mount *mount, struct sl_error *err)
 	return rc;
 }
 
+static int open_stage(struct mount *mount, struct sl_error *err)
+{
+	uint64_t budget = mount->options.stage_bytes;
+	int rc;
+
+	if (budget == OPTIONS_STAGE_AUTO)
+		budget = memory_available() / STAGE_SHARE;
+	rc = stage_new(&mount->stage, mount->tree, budget, err);
+	if (!rc)
+		stats_set_stage(mount->stats, mount->stage);
+	return rc;
+}
+
 static int run(struct mount *mount, struct sl_error *err)
 {
 	pthread_t thread;
@@ -242,6 +273,7 @@ static int run(struct mount *mount, struct sl_error *err)
 	rc = serve_run(mount->serve, err);
 	serve_unmount(mount->serve); /* if the thread still waits for an answer, it gets ENOTCONN now */
 	pthread_join(thread, NULL);
+	stage_stop(mount->stage);
 	return rc;
 }
 
@@ -253,6 +285,8 @@ static int serve_mount(struct mount *mount)
 
 	if (!rc)
 		rc = open_stats(mount, &err);
+	if (!rc)
+		rc = open_stage(mount, &err);
 	if (!rc)
 		rc = open_serve(mount, &err);
 	log_libfuse_aloud();
@@ -268,6 +302,7 @@ static int serve_mount(struct mount *mount)
 static void close_mount(struct mount *mount)
 {
 	serve_close(mount->serve);
+	stage_free(mount->stage);
 	if (mount->tree)
 		tree_close(mount->tree);
 	stats_close(mount->stats);

@@ -118,7 +118,7 @@ static int report_sizes(struct report *report, const struct target *target, cons
 			struct sl_error *err)
 {
 	static const char *const heads[] = { "LAYOUT", ">PER RANK", ">ALL RANKS", ">FILES" };
-	const struct sl_view_options for_view = { .part_bytes = options->part_bytes };
+	const struct sl_view_options for_view = options_for_view(options);
 	int rc;
 
 	table_init(&report->table, heads, sizeof(heads) / sizeof(heads[0]));

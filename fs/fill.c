@@ -26,7 +26,7 @@
 #define REQUEST	   (UINT64_C(256) << 10) /* of them at a time: the kernel cuts a longer one short */
 #define SEAM	   (UINT64_C(64) << 10)	 /* source bytes that may lie between two runs of one stretch */
 #define ALONE	   (UINT64_C(4) << 20)	 /* output bytes of a unit that the slicer makes */
-#define STREAM_MIN 256			 /* bytes from which on stores go past the caches */
+#define STREAM_MIN (16u << 10)		 /* bytes of a run from which on stores go past the caches */
 #define PAGE	   UINT64_C(4096)
 
 struct fill_source {

@@ -47,9 +47,15 @@ void line_read(struct line *line, uint32_t index, uint64_t now)
 	line->seen = now;
 }
 
+/* How many parts after the one opened last: the first follows the last, for whoever loads a model loads it again. */
+static uint32_t distance(const struct line *line, uint32_t index)
+{
+	return (index + line->n_parts - line->pos) % line->n_parts;
+}
+
 bool line_opened(struct line *line, uint32_t index, uint64_t now)
 {
-	bool foreseen = line->active && index == line->pos + 1 &&
+	bool foreseen = line->active && distance(line, index) == 1 &&
 			now - line->opened >= line->view->files[line->pos].size / TOO_FAST;
 
 	if (foreseen) {
@@ -62,15 +68,33 @@ bool line_opened(struct line *line, uint32_t index, uint64_t now)
 
 bool line_claims(const struct line *line, uint32_t index, uint64_t now)
 {
-	return line->active && now < line->seen + LINE_IDLE_NS && index > line->pos && index <= line->pos + LINE_AHEAD;
+	uint32_t ahead = distance(line, index);
+
+	return line->active && now < line->seen + LINE_IDLE_NS && ahead > 0 && ahead <= LINE_AHEAD;
 }
 
-int64_t line_wants(const struct line *line, uint64_t max, uint64_t now)
+bool line_wants(const struct line *line, uint32_t index, uint64_t max, uint64_t now)
 {
-	for (uint32_t i = line->pos + 1; i < line->n_parts && line_claims(line, i, now); i++)
-		if (line->parts[i].state == PART_EMPTY && !line->parts[i].n_opens && line->view->files[i].size <= max)
-			return i;
-	return -1;
+	const struct part *part = &line->parts[index];
+
+	return line_claims(line, index, now) && part->state == PART_EMPTY && !part->n_opens &&
+	       part_file(part)->size <= max;
+}
+
+struct part *line_first_wanted(struct line *line, uint64_t max, uint64_t now)
+{
+	for (uint32_t ahead = 1; ahead <= LINE_AHEAD; ahead++) {
+		uint32_t index = (line->pos + ahead) % line->n_parts;
+
+		if (line_wants(line, index, max, now))
+			return &line->parts[index];
+	}
+	return NULL;
+}
+
+uint32_t line_ahead(const struct part *part)
+{
+	return distance(part->line, part_index(part));
 }
 
 bool line_is_beside(const struct line *a, const struct line *b)

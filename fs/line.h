@@ -6,7 +6,8 @@
  *                         pos = 1: was opened last
  *
  * Nothing is foreseen of a rank until one of its files has been read past its header: engines and tools read the headers
- * of everything first. From then on the line is active, and the LINE_AHEAD parts after the one opened last are wanted.
+ * of everything first. From then on the line is active, and the LINE_AHEAD parts after the one opened last are wanted;
+ * after the last comes the first again, for the next load.
  * Opening the next part moves the line on, unless it comes sooner than the last one can have been read.
  *
  * Parts of other files (those of the source, which need no memory) belong to no line. Nothing here locks.
@@ -73,8 +74,13 @@ bool line_opened(struct line *line, uint32_t index, uint64_t now);
 /* Is the part among those that are wanted, or soon will be, staged already or not? */
 bool line_claims(const struct line *line, uint32_t index, uint64_t now);
 
-/* The first part that is wanted and neither staged nor open, of at most `max` bytes; -1: none. */
-int64_t line_wants(const struct line *line, uint64_t max, uint64_t now);
+/* Is it wanted: claimed, neither staged nor open, and of at most `max` bytes? */
+bool line_wants(const struct line *line, uint32_t index, uint64_t max, uint64_t now);
+/* The first such part, or NULL. */
+struct part *line_first_wanted(struct line *line, uint64_t max, uint64_t now);
+
+/* How many parts it is after the one that was opened last. */
+uint32_t line_ahead(const struct part *part);
 
 /* Do these ranks load the same layers of one model side by side? */
 bool line_is_beside(const struct line *a, const struct line *b);

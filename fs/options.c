@@ -19,7 +19,9 @@
 enum option_kind {
 	NUMBER, /* digits, min to max */
 	SIZE,	/* the same with a suffix of 1024-based K, M, G, T */
+	SIZE_OR_OFF, /* the same, or "off" for 0 */
 	FORMAT, /* a name of formats[] */
+	GPU,    /* a name of sl_gpu_names[] */
 	ENGINE, /* a name of sl_engines */
 	FLAG,	/* no value: becomes 1 */
 	PASS,	/* goes to the mount as it is */
@@ -49,8 +51,10 @@ static const struct option_row rows[] = {
 	{ "engine",  ENGINE, OPTION_TARGET(engine),        0,   0,            "show only this engine" },
 	{ "part",    SIZE,   OPTION_TARGET(part_bytes),    MiB, TiB,          "split weight files above this size (default 512M)" },
 	{ "format",  FORMAT, OPTION_TARGET(format),        0,   0,            "which naming of the weights to take (default auto)" },
+	{ "gpu",     GPU,    OPTION_TARGET(gpu),           0,   0,            "whose kernels' paddings experts get (default sm90)" },
 	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 4096)" },
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
+	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
 	{ "allow_other", FLAG, OPTION_TARGET(allow_other), 0, 0, "let other users in (the default for root)" },
 	{ "allow_root",  FLAG, OPTION_TARGET(allow_root),  0, 0, "let root in" },
 	/* Kept for the mount. */
@@ -130,6 +134,7 @@ void options_init(struct options *options)
 	memset(options, 0, sizeof(*options));
 	options->format = SL_FORMAT_AUTO;
 	options->read_ahead_kb = DEFAULT_READ_AHEAD_KB;
+	options->stage_bytes = OPTIONS_STAGE_AUTO;
 }
 
 static bool has_value(const struct option_row *row)
@@ -175,10 +180,13 @@ static const char *describe_range(const struct option_row *row, char *buf, size_
 	if (row->kind == NUMBER) {
 		snprintf(buf, cap, "a number from %llu to %llu", (unsigned long long)row->min,
 			 (unsigned long long)row->max);
-	} else if (row->kind == SIZE) {
+	} else if (row->kind == SIZE || row->kind == SIZE_OR_OFF) {
 		format_size(min, sizeof(min), row->min);
 		format_size(max, sizeof(max), row->max);
-		snprintf(buf, cap, "a size from %s to %s", min, max);
+		snprintf(buf, cap, "a size from %s to %s%s", min, max, row->kind == SIZE ? "" : ", or off");
+	} else if (row->kind == GPU) {
+		for (size_t i = 0; i < SL_N_GPUS; i++)
+			append_name(buf, cap, sl_gpu_names[i]);
 	} else if (row->kind == FORMAT) {
 		for (size_t i = 0; i < N_FORMATS; i++)
 			append_name(buf, cap, formats[i]);
@@ -233,6 +241,14 @@ static bool parse_engine(const char *text, uint64_t *value)
 	return engine;
 }
 
+static bool parse_gpu(const char *text, uint64_t *value)
+{
+	int gpu = sl_gpu_find(text, strlen(text));
+
+	*value = (uint64_t)(gpu + 1);
+	return gpu >= 0;
+}
+
 static bool parse_value(const struct option_row *row, const char *text, uint64_t *value)
 {
 	const char *rest = "";
@@ -241,6 +257,12 @@ static bool parse_value(const struct option_row *row, const char *text, uint64_t
 		return parse_format(text, value);
 	if (row->kind == ENGINE)
 		return parse_engine(text, value);
+	if (row->kind == GPU)
+		return parse_gpu(text, value);
+	if (row->kind == SIZE_OR_OFF && !strcmp(text, "off")) {
+		*value = 0;
+		return true;
+	}
 	if (row->kind == NUMBER ? !parse_number(text, value, &rest) : !parse_size(text, value))
 		return false;
 	return !*rest && *value >= row->min && *value <= row->max;
@@ -371,12 +393,17 @@ struct sl_model_options options_for_model(const struct options *options)
 	return (struct sl_model_options){ .format = (enum sl_format)options->format };
 }
 
+struct sl_view_options options_for_view(const struct options *options)
+{
+	return (struct sl_view_options){ .part_bytes = options->part_bytes, .gpu = (int)options->gpu };
+}
+
 struct tree_options options_for_tree(const struct options *options, const char *mountpoint)
 {
 	return (struct tree_options){
 		.engine = options->engine ? sl_engines[options->engine - 1].name : NULL,
 		.layout = options->layout[0] ? options->layout : NULL,
-		.part_bytes = options->part_bytes,
+		.view = options_for_view(options),
 		.mountpoint = mountpoint,
 	};
 }

@@ -17,16 +17,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define OPTIONS_STAGE_AUTO UINT64_MAX
+
 struct options {
 	/* How the checkpoint is read and what is shown. */
 	uint64_t format;		 /* enum sl_format */
 	uint64_t part_bytes;		 /* 0: the default of view.h */
+	uint64_t gpu;			 /* 1 + enum sl_gpu; 0: the default of view.h */
 	uint64_t tp;			 /* show only this many ranks; 0: all that make sense */
 	uint64_t engine;		 /* show only this one: 1 + its index in sl_engines; 0: all */
 	char layout[SL_LAYOUT_NAME_MAX]; /* "tp8" for tp=8, else "" */
 	/* How it is mounted; no other command looks at these. */
 	uint64_t read_ahead_kb; /* 0: leave what the kernel chose */
-	uint64_t threads;	/* 0: by the number of processors */
+	uint64_t threads;       /* 0: by the number of processors */
+	uint64_t stage_bytes;   /* of memory, for files ahead of their readers; 0: off, OPTIONS_STAGE_AUTO: a share of it */
 	uint64_t allow_other, allow_root;
 	char mount[1024]; /* what else goes to the mount, still escaped: "noexec,context=…", or "" */
 	uint64_t given;	  /* which rows of the table have been given: private */
@@ -45,6 +49,8 @@ int options_fail(const struct sl_error *err);
 void options_help(FILE *out);
 
 struct sl_model_options options_for_model(const struct options *options);
+
+struct sl_view_options options_for_view(const struct options *options);
 
 /* Points into `options` and `mountpoint`. */
 struct tree_options options_for_tree(const struct options *options, const char *mountpoint);

@@ -76,7 +76,12 @@ const struct sl_tensor *origins_find(const struct origins *origins, uint32_t sha
 
 static bool has_source(const struct sl_piece *piece)
 {
-	return piece->op != SL_OP_ZERO && piece->op != SL_OP_DATA;
+	return piece->op == SL_OP_COPY || piece->op == SL_OP_CONVERT || piece->op == SL_OP_TRANSPOSE;
+}
+
+static bool is_compound(const struct sl_piece *piece)
+{
+	return piece->op == SL_OP_COLUMNS || piece->op == SL_OP_SCALE;
 }
 
 static bool is_contiguous(const struct sl_piece *piece)
@@ -109,7 +114,7 @@ static uint32_t count_repeats(const struct origins *origins, const struct sl_pie
 		const struct sl_tensor *t = has_source(p) ? origins_find(origins, p->shard, p->src) : NULL;
 		uint32_t n = 1;
 
-		if (p->op == SL_OP_DATA || (has_source(p) && !t) || !same_kind(p, p + lanes))
+		if (p->op == SL_OP_DATA || is_compound(p) || (has_source(p) && !t) || !same_kind(p, p + lanes))
 			return 0;
 		for (n = 2; n < repeats && same_step(p + (n - 2) * lanes, p + (n - 1) * lanes, p + n * lanes); n++) {
 			if (t && p[n * lanes].src - t->off >= t->len)
@@ -326,6 +331,26 @@ static void print_data(FILE *out, const struct origin_walk *walk, const struct s
 }
 
 /* One lane of a term: a piece, repeated `repeats` times with that many bytes of source in between. */
+static void print_lane(FILE *out, const struct origin_walk *walk, const struct origin_term *term, uint32_t lane);
+
+/* Parts side by side, or what is scaled and by what. */
+static void print_compound(FILE *out, const struct origin_walk *walk, const struct sl_piece *p)
+{
+	bool columns = p->op == SL_OP_COLUMNS;
+
+	fputs(columns ? "(by columns: " : "(", out);
+	for (uint32_t i = 0; i < p->compound->n; i++) {
+		const struct origin_term part = { .len = p->compound->parts[i].len, .pieces = &p->compound->parts[i], .n_lanes = 1,
+						  .repeats = 1, .merged = 1 };
+		fputs(i == 0 ? "" : columns ? " ++ " : " x ", out);
+		print_lane(out, walk, &part, 0);
+	}
+	if (columns)
+		fputc(')', out);
+	else
+		fprintf(out, " a block of %u x %u)", p->compound->block[0], p->compound->block[1]);
+}
+
 static void print_lane(FILE *out, const struct origin_walk *walk, const struct origin_term *term, uint32_t lane)
 {
 	const struct sl_piece *p = term->pieces + lane, *last = p + term->merged - 1;
@@ -337,6 +362,10 @@ static void print_lane(FILE *out, const struct origin_walk *walk, const struct o
 	}
 	if (p->op == SL_OP_DATA) {
 		print_data(out, walk, p);
+		return;
+	}
+	if (is_compound(p)) {
+		print_compound(out, walk, p);
 		return;
 	}
 	if (p->op != SL_OP_COPY && p->from != p->to && p->to != walk->cast)

@@ -95,6 +95,13 @@ int serve_run(struct serve *serve, struct sl_error *err)
 	return rc < 0 ? sl_fail(err, -rc, "%s: serving ended: %s", serve->setup.mountpoint, strerror(-rc)) : 0;
 }
 
+int serve_device(const struct serve *serve, const char **why)
+{
+	*why = serve_libfuse_has_passthrough() ? "the kernel has none: Linux 6.9 is the first"
+					       : "built with a libfuse before 3.17.1";
+	return serve->passthrough ? fuse_session_fd(serve->session) : -1;
+}
+
 void serve_unmount(struct serve *serve)
 {
 	fuse_session_unmount(serve->session);

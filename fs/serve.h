@@ -10,6 +10,7 @@
 #ifndef FS_SERVE_H
 #define FS_SERVE_H
 
+#include "fs/stage.h"
 #include "fs/stats.h"
 #include "fs/tree.h"
 #include "slicer/error.h"
@@ -19,10 +20,12 @@
  * cannot mix them in one inode. */
 enum serve_mode {
 	SERVE_STREAMED, /* computed as it is read, kept in the page cache */
-	SERVE_LIVE,	/* a text that changes: past the page cache, of unknown size */
+	SERVE_LIVE,     /* a text that changes: past the page cache, of unknown size */
+	SERVE_PASSED,   /* read by the kernel from another file: one of the source, or one in memory (stage.h) */
 	N_SERVE_MODES
 };
 
+/* How a file is served that the stage does not pass through. */
 enum serve_mode serve_mode(const struct node *node);
 const char *serve_mode_name(enum serve_mode mode);
 
@@ -31,6 +34,7 @@ struct serve;
 struct serve_setup {
 	struct tree *tree;
 	struct stats *stats;
+	struct stage *stage;
 	const char *source;	/* what mount(8) shows as the device */
 	const char *mountpoint; /* absolute */
 	const char *mount;	/* more options for the mount, escaped: "noexec,allow_other", or "" */
@@ -44,6 +48,9 @@ int serve_open(struct serve **out, const struct serve_setup *setup, struct sl_er
 
 /* Answer until it is unmounted or SIGINT, SIGTERM or SIGHUP comes. Threads that the caller has made must block these. */
 int serve_run(struct serve *serve, struct sl_error *err) SL_MUST_CHECK;
+
+/* Once the mount answers: the session's device, for stage_start(), or -1 and why the kernel passes nothing through. */
+int serve_device(const struct serve *serve, const char **why);
 
 /* Unmount if it still is. Readers that have files open get ENOTCONN. */
 void serve_unmount(struct serve *serve);

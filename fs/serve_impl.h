@@ -6,6 +6,7 @@
 
 #include "fs/serve.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 #ifndef FUSE_USE_VERSION
 #define FUSE_USE_VERSION 314
@@ -18,6 +19,7 @@ struct serve {
 	pthread_key_t buffers; /* struct buffer of each thread */
 	pthread_mutex_t lock;  /* of files */
 	struct open_file *files;
+	atomic_bool passthrough; /* the kernel has said in INIT that it can */
 };
 
 /* Their userdata is a struct serve. */

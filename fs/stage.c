@@ -161,15 +161,12 @@ static bool add_to_batch(struct stage *stage, struct batch *batch, struct part *
 /* The ranks beside it that want the same part. */
 static void add_beside(struct stage *stage, struct batch *batch, const struct line *first, uint32_t index)
 {
-	uint64_t now = now_ns();
+	uint64_t max = slots_budget(stage->slots), now = now_ns();
 
-	for (struct line *line = stage->lines; line && batch->n < BATCH_MAX; line = line->next) {
-		struct part *part = index < line->n_parts ? &line->parts[index] : NULL;
-
-		if (part && line_claims(line, index, now) && part->state == PART_EMPTY && !part->n_opens &&
-		    line_is_beside(first, line) && !add_to_batch(stage, batch, part))
+	for (struct line *line = stage->lines; line && batch->n < BATCH_MAX; line = line->next)
+		if (index < line->n_parts && line_wants(line, index, max, now) && line_is_beside(first, line) &&
+		    !add_to_batch(stage, batch, &line->parts[index]))
 			return;
-	}
 }
 
 /* Queue the filling of a part, and of the same one of ranks beside it. */
@@ -189,25 +186,26 @@ static bool queue_batch(struct stage *stage, struct part *part)
 	return true;
 }
 
+static bool is_more_urgent(const struct part *a, const struct part *b)
+{
+	if (!b || line_ahead(a) != line_ahead(b))
+		return !b || line_ahead(a) < line_ahead(b);
+	return a->line->served < b->line->served;
+}
+
 /* Of all that is wanted: what its reader comes to first; among equals, that of the line that has waited the longest. */
 static bool queue_most_urgent(struct stage *stage)
 {
 	uint64_t max = slots_budget(stage->slots), now = now_ns();
-	struct line *best = NULL;
-	int64_t best_index = -1;
+	struct part *best = NULL;
 
 	for (struct line *line = stage->lines; line; line = line->next) {
-		int64_t index = line_wants(line, max, now);
+		struct part *part = line_first_wanted(line, max, now);
 
-		if (index < 0)
-			continue;
-		if (!best || index - line->pos < best_index - best->pos ||
-		    (index - line->pos == best_index - best->pos && line->served < best->served)) {
-			best = line;
-			best_index = index;
-		}
+		if (part && is_more_urgent(part, best))
+			best = part;
 	}
-	stage->starved = best && !queue_batch(stage, &best->parts[best_index]);
+	stage->starved = best && !queue_batch(stage, best);
 	return best && !stage->starved;
 }
 

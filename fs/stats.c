@@ -27,7 +27,7 @@ struct stats_group {
 	struct stats_group *next; /* in the order in which they were first opened */
 	char directory[128];	  /* "vllm/tp8", "source" */
 	int rank, stage;	  /* -1: files of no rank */
-	_Atomic uint64_t n_opens, n_open, n_reads, n_bytes, n_errors;
+	_Atomic uint64_t n_opens, n_passed, n_open, n_reads, n_bytes, n_errors;
 	_Atomic uint64_t burst_start, burst_end, burst_bytes; /* ns of CLOCK_MONOTONIC */
 };
 
@@ -38,6 +38,7 @@ struct stats {
 	pthread_mutex_t lock; /* of the list, not of the counters, and of knobs */
 	struct stats_group *groups;
 	struct knobs knobs;
+	struct stage *stage;		   /* NULL: none yet */
 	_Atomic uint64_t errors[N_ERRNOS]; /* by errno; [0] those out of range */
 };
 
@@ -83,6 +84,13 @@ void stats_set_knobs(struct stats *stats, const struct knobs *knobs)
 {
 	pthread_mutex_lock(&stats->lock);
 	stats->knobs = *knobs;
+	pthread_mutex_unlock(&stats->lock);
+}
+
+void stats_set_stage(struct stats *stats, struct stage *stage)
+{
+	pthread_mutex_lock(&stats->lock);
+	stats->stage = stage;
 	pthread_mutex_unlock(&stats->lock);
 }
 
@@ -156,6 +164,12 @@ void stats_closed(struct stats_group *group)
 		ADD(group->n_open, (uint64_t)-1);
 }
 
+void stats_passed(struct stats_group *group)
+{
+	if (group)
+		ADD(group->n_passed, 1);
+}
+
 void stats_failed(struct stats *stats, struct stats_group *group, int errnum)
 {
 	ADD(stats->errors[errnum > 0 && errnum < N_ERRNOS ? errnum : 0], 1);
@@ -172,7 +186,28 @@ static double gigabytes_per_second(struct stats_group *group)
 
 /* ---- what is known of the mount, under the lock ---- */
 
-static const char *const passthrough_why = "every file is computed as it is read";
+static struct stage_figures figures_of(struct stats *stats)
+{
+	struct stage_figures figures = { .passthrough = "nothing is served yet" };
+
+	if (stats->stage)
+		stage_figures(stats->stage, &figures);
+	return figures;
+}
+
+static void print_stage(FILE *out, struct stats *stats)
+{
+	struct stage_figures f = figures_of(stats);
+
+	fprintf(out, "passthrough: %s%s%s\n", f.passthrough ? "no (" : "yes", f.passthrough ? f.passthrough : "",
+		f.passthrough ? ")" : "");
+	if (f.staging)
+		fprintf(out, "staging: no (%s)\n", f.staging);
+	else
+		fprintf(out, "staging: %s of %s used (%s), %u threads; %s files, %s; %s failed\n",
+			print_size(f.used).text, print_size(f.budget).text, f.kind, f.threads,
+			print_count(f.n_staged).text, print_size(f.bytes_staged).text, print_count(f.n_failed).text);
+}
 
 static void print_knob(FILE *out, const struct knob *knob)
 {
@@ -202,6 +237,14 @@ static void print_rank(char *buf, size_t size, int rank)
 		snprintf(buf, size, "%d", rank);
 }
 
+/* By its opens: a load begins with a file that is streamed. */
+static const char *mode_of(struct stats_group *group)
+{
+	uint64_t n_passed = GET(group->n_passed);
+
+	return !n_passed ? "streamed" : n_passed == GET(group->n_opens) ? "passed" : "both";
+}
+
 static void fill_row(struct table *table, struct stats_group *group)
 {
 	char rank[16], stage[16];
@@ -212,17 +255,18 @@ static void fill_row(struct table *table, struct stats_group *group)
 	table_cell(table, "%s", rank);
 	table_cell(table, "%s", stage);
 	table_cell(table, "%s", print_count(GET(group->n_opens)).text);
+	table_cell(table, "%s", print_count(GET(group->n_passed)).text);
 	table_cell(table, "%s", print_count(GET(group->n_open)).text);
 	table_cell(table, "%s", print_count(GET(group->n_reads)).text);
 	table_cell(table, "%s", print_size(GET(group->n_bytes)).text);
 	table_cell(table, "%s", print_count(GET(group->n_errors)).text);
 	table_cell(table, "%.2f", gigabytes_per_second(group));
-	table_cell(table, "streamed");
+	table_cell(table, "%s", mode_of(group));
 }
 
 static void print_groups(FILE *out, struct stats *stats)
 {
-	static const char *const heads[] = { "directory", ">rank",  ">stage",  ">opens", ">open",
+	static const char *const heads[] = { "directory", ">rank",  ">stage",  ">opens", ">passed", ">open",
 					     ">reads",	  ">bytes", ">errors", ">GB/s",	 "mode" };
 	struct sl_error err = SL_ERROR_INIT;
 	struct table table;
@@ -255,7 +299,7 @@ static void print_status(FILE *out, struct stats *stats)
 	fprintf(out, "up: ");
 	print_duration(out, (now_ns() - stats->started) / 1000000000);
 	fprintf(out, "\nkernel: %s\nlibfuse: %s\nthreads: %u\n", stats->kernel, setup->libfuse, setup->threads);
-	fprintf(out, "passthrough: no (%s)\n", passthrough_why);
+	print_stage(out, stats);
 	for (int i = 0; i < N_KNOBS; i++)
 		print_knob(out, &stats->knobs.knobs[i]);
 	print_errors(out, stats);
@@ -298,6 +342,7 @@ static const struct metric {
 	size_t counter;
 } metrics[] = {
 	{ "rankfs_opens_total", "counter", "Files opened.", offsetof(struct stats_group, n_opens) },
+	{ "rankfs_passed_opens_total", "counter", "Of these: passed through.", offsetof(struct stats_group, n_passed) },
 	{ "rankfs_open_files", "gauge", "Files open now.", offsetof(struct stats_group, n_open) },
 	{ "rankfs_reads_total", "counter", "Read requests answered.", offsetof(struct stats_group, n_reads) },
 	{ "rankfs_read_bytes_total", "counter", "Bytes of these.", offsetof(struct stats_group, n_bytes) },
@@ -332,6 +377,8 @@ static void print_error_counts(FILE *out, struct stats *stats)
 
 static void print_info(FILE *out, struct stats *stats)
 {
+	struct stage_figures figures = figures_of(stats);
+
 	print_metric_head(out, "rankfs_info", "gauge", "What serves, and with which settings.");
 	fprintf(out, "rankfs_info{");
 	print_label(out, "version", RANKFS_VERSION);
@@ -343,9 +390,35 @@ static void print_info(FILE *out, struct stats *stats)
 	for (int i = 0; i < N_KNOBS; i++)
 		if (stats->knobs.knobs[i].name)
 			fprintf(out, ",%s=\"%" PRIu64 "\"", stats->knobs.knobs[i].name, stats->knobs.knobs[i].value);
-	fprintf(out, ",passthrough=\"no\",");
-	print_label(out, "why", passthrough_why);
+	fprintf(out, ",passthrough=\"%s\",", figures.passthrough ? "no" : "yes");
+	print_label(out, "why", figures.passthrough ? figures.passthrough : "");
 	fprintf(out, "} 1\n");
+}
+
+/* To add a figure of staging: a row. */
+static const struct stage_metric {
+	const char *name, *type, *help;
+	size_t figure;
+} stage_metrics[] = {
+	{ "rankfs_stage_budget_bytes", "gauge", "Memory for staged files.", offsetof(struct stage_figures, budget) },
+	{ "rankfs_stage_used_bytes", "gauge", "Of it taken.", offsetof(struct stage_figures, used) },
+	{ "rankfs_staged_files_total", "counter", "Files staged.", offsetof(struct stage_figures, n_staged) },
+	{ "rankfs_staged_bytes_total", "counter", "Bytes of these.", offsetof(struct stage_figures, bytes_staged) },
+	{ "rankfs_failed_stages_total", "counter", "Files that could not be.",
+	  offsetof(struct stage_figures, n_failed) },
+};
+
+static void print_stage_metrics(FILE *out, struct stats *stats)
+{
+	struct stage_figures figures = figures_of(stats);
+
+	for (size_t i = 0; i < sizeof(stage_metrics) / sizeof(stage_metrics[0]); i++) {
+		const struct stage_metric *metric = &stage_metrics[i];
+		const uint64_t *figure = (const uint64_t *)((const char *)&figures + metric->figure);
+
+		print_metric_head(out, metric->name, metric->type, metric->help);
+		fprintf(out, "%s %" PRIu64 "\n", metric->name, *figure);
+	}
 }
 
 static void print_stats(FILE *out, struct stats *stats)
@@ -356,6 +429,7 @@ static void print_stats(FILE *out, struct stats *stats)
 	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
 		print_metric(out, stats, &metrics[i]);
 	print_speeds(out, stats);
+	print_stage_metrics(out, stats);
 	print_error_counts(out, stats);
 }
 
@@ -370,6 +444,7 @@ static void print_settings(FILE *out, struct stats *stats)
 	fprintf(out, "layout=%s\n", options->layout);
 	fprintf(out, "part=%" PRIu64 "\n", options->part_bytes);
 	fprintf(out, "ra=%" PRIu64 "\nthreads=%u\n", options->read_ahead_kb, setup->threads);
+	fprintf(out, "stage=%" PRIu64 "\n", figures_of(stats).budget);
 	fprintf(out, "mount=%s\n", options->mount);
 	for (int i = 0; i < N_KNOBS; i++)
 		if (stats->knobs.knobs[i].name)

@@ -10,6 +10,7 @@
 
 #include "fs/knobs.h"
 #include "fs/options.h"
+#include "fs/stage.h"
 #include "fs/tree.h"
 #include "slicer/error.h"
 #include <stddef.h>
@@ -33,11 +34,17 @@ void stats_close(struct stats *stats);
 /* What came of the kernel's knobs; copied. Until then the texts say that they are unknown. */
 void stats_set_knobs(struct stats *stats, const struct knobs *knobs);
 
+/* Where the figures of staging come from; it must outlive what is served. */
+void stats_set_stage(struct stats *stats, struct stage *stage);
+
 /* A file has been opened, read, closed. The group of the opening goes to the others; NULL (a file of .rankfs itself, or
  * no memory for the group) is counted nowhere. */
 struct stats_group *stats_opened(struct stats *stats, const struct node *node);
 void stats_read(struct stats_group *group, size_t n_bytes);
 void stats_closed(struct stats_group *group);
+
+/* An open of it is passed through: the kernel reads, and nobody counts. */
+void stats_passed(struct stats_group *group);
 
 /* A request of `group` (may be NULL) has failed with that positive errno. */
 void stats_failed(struct stats *stats, struct stats_group *group, int errnum);

@@ -50,7 +50,7 @@ struct node {
 struct tree_options {
 	const char *engine;      /* show only this engine's directory (-o engine=vllm); NULL: all */
 	const char *layout;      /* show only this layout (-o tp=8); NULL: all that make sense */
-	uint64_t part_bytes;     /* sl_view_options.part_bytes */
+	struct sl_view_options view;
 	const char *mountpoint;  /* for README.txt; NULL: none */
 };
 

@@ -220,7 +220,6 @@ static bool is_view_of(const struct sl_view *view, const struct dir *dir, unsign
 int tree_view(struct tree *tree, const struct dir *dir, unsigned stage, unsigned rank, const struct sl_view **out,
 	      struct sl_error *err)
 {
-	const struct sl_view_options options = { .part_bytes = tree->options.part_bytes };
 	struct planned *planned = tree->views;
 	int rc;
 
@@ -230,7 +229,7 @@ int tree_view(struct tree *tree, const struct dir *dir, unsigned stage, unsigned
 		planned = sl_arena_alloc(&tree->arena, sizeof(*planned));
 		if (!planned)
 			return sl_fail(err, ENOMEM, "no memory for a view");
-		rc = sl_view_open(&planned->view, tree->model, dir->engine, &dir->layout, stage, rank, &options, err);
+		rc = sl_view_open(&planned->view, tree->model, dir->engine, &dir->layout, stage, rank, &tree->options.view, err);
 		if (rc)
 			return rc;
 		planned->next = tree->views;

@@ -24,6 +24,7 @@ struct binder {
 	struct sl_model *model;
 	unsigned char *claimed;             /* per tensor */
 	struct list missing;
+	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
 };
 
 static void list_add(struct list *list, const char *name)
@@ -292,6 +293,29 @@ static void claim_module(struct binder *b, const struct sl_bound *bound)
 	}
 }
 
+/* A module in no format: what it lacks to be in the first one whose own tensor is there, else that tensor. */
+static void list_lacking(struct binder *b, const struct sl_weight *row, char *name, size_t len)
+{
+	const char *suffix = row->flags & SL_BARE ? "" : ".weight";
+	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
+	const struct sl_tensor *weight = look_up(b, name, len, suffix);
+
+	for (const struct sl_storage *const *f = storages; *f && !(row->flags & SL_BARE); f++) {
+		const struct sl_tensor *first = look_up(b, name, len, (*f)->components[0].stored);
+		for (unsigned i = 1; first && has_dtype(&(*f)->components[0], first) && i < (*f)->n_components; i++) {
+			if ((*f)->components[i].need == SL_REQUIRED && !look_up(b, name, len, (*f)->components[i].stored)) {
+				list_add(&b->missing, name);
+				return;
+			}
+		}
+	}
+	look_up(b, name, len, suffix);
+	if (!weight)
+		list_add(&b->missing, name);
+	else if (!b->unfit)
+		b->unfit = weight;
+}
+
 static void bind_module(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
 			uint64_t expert, struct sl_bound *bound)
 {
@@ -307,10 +331,8 @@ static void bind_module(struct binder *b, const struct sl_stack *stack, uint64_t
 	if (!bound->storage)
 		find_storage(b, row, name, len, bound);
 	claim_module(b, bound);
-	if (!bound->storage && !may_be_absent(model, row)) {
-		sl_name_append(name, len, row->flags & SL_BARE ? "" : ".weight");
-		list_add(&b->missing, name);
-	}
+	if (!bound->storage && !may_be_absent(model, row))
+		list_lacking(b, row, name, len);
 	if (!row->bias || !row->bias(&model->config, stack->part, layer))
 		return;
 	const struct sl_tensor *bias = look_up(b, name, len, ".bias");
@@ -409,6 +431,17 @@ static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, u
 	}
 }
 
+static int refuse_unfit(const struct sl_model *model, const struct sl_tensor *tensor, struct sl_error *err)
+{
+	const struct sl_shard *shard = &model->shards.shards[tensor->shard];
+
+	if (model->quant.scheme == sl_schemes[0])
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, but config.json has no quantization_config that would explain it",
+			       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name);
+	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, which no format of '%s' has there, or its scales are of another form",
+		       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name, model->quant.scheme->method);
+}
+
 static int bind_stacks(struct binder *b, struct sl_error *err)
 {
 	struct sl_model *model = b->model;
@@ -424,6 +457,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 			claim_cache_scales(b, &arch->stacks[s], l);
 		}
 	}
+	if (b->unfit)
+		return refuse_unfit(model, b->unfit, err);
 	if (b->missing.n) {
 		char rest[40];
 		return sl_fail(err, EINVAL, "%llu tensor%s missing that %s needs: %s%s", (unsigned long long)b->missing.n,

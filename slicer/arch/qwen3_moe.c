@@ -1,6 +1,7 @@
 /*
  * qwen3_moe.c - Qwen3 with experts (vLLM: qwen3_moe.py, v0.32). The router is given to the expert runner, under whose name it
- * is then held; layers of mlp_only_layers are dense.
+ * is then held; layers of mlp_only_layers are dense. Every stage has the embedding, the final norm and
+ * the head.
  */
 #include "slicer/arch/arch.h"
 
@@ -8,7 +9,7 @@
 
 /* clang-format off */
 static const struct sl_weight before[] = {
-	SL_EMBED("embed_tokens", SL_FIRST_OR_TIED_LAST),
+	SL_EMBED("embed_tokens", SL_EVERY_STAGE),
 };
 
 static const struct sl_weight layer[] = {
@@ -22,11 +23,11 @@ static const struct sl_weight layer[] = {
 };
 
 static const struct sl_weight norm[] = {
-	{ "norm", .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_NO_AXIS, .stages = SL_LAST_STAGE },
+	SL_NORM("norm"),
 };
 
 static const struct sl_weight head[] = {
-	SL_HEAD("lm_head", SL_LAST_STAGE),
+	SL_HEAD("lm_head", SL_EVERY_STAGE),
 };
 
 static const struct sl_stack stacks[] = {

@@ -1,6 +1,6 @@
 /*
- * fuzz_config.c - any bytes as a config.json: sizes that are taken are within bounds, and an edited text is JSON again that
- * says what the edits asked for.
+ * fuzz_config.c - any bytes as a config.json: sizes that are taken are within bounds, and an edited text is JSON again
+ * that says what the edits asked for.
  */
 #include "slicer/arch.h"
 #include "slicer/config.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_digests.py [ORACLE] - write vllm.tsv from dumps of what vLLM itself holds (default ../shared/oracle/vllm).
+"""make_digests.py [ORACLE [STAGES]] - write vllm.tsv from dumps of what vLLM itself holds (default ../shared/oracle/vllm).
 
 ORACLE has cases.tsv (case, family, gen.py arguments, layouts) and CASE.json, the L-state of every rank: each tensor's
 dtype, shape and sha256 after vLLM's own loader and before post-processing. One line of vllm.tsv is one rank:
@@ -13,6 +13,7 @@ it could not judge (it crashed for a reason of its own) has rank "unjudged".
 Pipeline stages: the harness that made the dumps plays the stages without setting the group's global rank, so to vLLM
 every stage looks like the first and none like the last: its stage 1 of a Llama holds embed_tokens and lacks norm and
 lm_head. What is in the layers is right for each stage. Digests of pp layouts are over the tensors of layers only.
+STAGES has dumps of pp layouts made by dump.py here, which sets that rank: stages.tsv is their digests, over all tensors.
 """
 import hashlib
 import json
@@ -39,7 +40,7 @@ def digest(tensors):
     return hashlib.sha256("".join(sorted(describe(n, t) for n, t in tensors.items())).encode()).hexdigest()
 
 
-def lines(case, family, arguments, layouts):
+def lines(case, family, arguments, layouts, judged=judged):
     for layout, ranks in layouts.items():
         for verdict in ("error", "unjudged"):
             if verdict in ranks:
@@ -55,14 +56,24 @@ def lines(case, family, arguments, layouts):
 
 def main():
     oracle = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[2] / "shared/oracle/vllm"
-    table = (oracle / "cases.tsv").read_text().splitlines()
-    with open(HERE / "vllm.tsv", "w") as out:
-        for row in table:
+    write("vllm.tsv", oracle, oracle, judged)
+    if len(sys.argv) > 2:
+        write("stages.tsv", oracle, pathlib.Path(sys.argv[2]), lambda tensors, layout: tensors)
+
+
+def write(name, oracle, dumps, judge):
+    """The table `name` of the cases of `oracle` that have a dump."""
+    with open(HERE / name, "w") as out:
+        for row in (oracle / "cases.tsv").read_text().splitlines():
             if row.startswith("#"):
                 continue
             case, family, arguments, _ = row.split("\t")
-            record = json.loads((oracle / f"{case}.json").read_text())
-            for line in lines(case, family, arguments, record["layouts"]):
+            if not (dumps / f"{case}.json").exists():
+                continue
+            record = json.loads((dumps / f"{case}.json").read_text())
+            for line in lines(case, family, arguments, record["layouts"], judge):
+                if dumps != oracle and line[4] in ("error", "unjudged"):
+                    continue
                 out.write("\t".join(line) + "\n")
 
 

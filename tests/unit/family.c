@@ -1,6 +1,7 @@
 /*
- * family.c - the families as rows. Sizes are such that every kind of border appears: a vocabulary that is no multiple of 64,
- * kv heads that some tp replicate and others divide, a hidden size that is not heads x head_dim where the family allows it.
+ * family.c - the families as rows. Sizes are such that every kind of border appears: a vocabulary that is no multiple
+ * of 64, kv heads that some tp replicate and others divide, a hidden size that is not heads x head_dim where the
+ * family allows it.
  */
 #include "family.h"
 
@@ -67,7 +68,8 @@ static const struct family_row llama_bias[] = {
 #define MISTRAL_ROW(from, shape, to, hf, ...) \
 	{ "layers.%u." from ".weight", shape, LAYER to ".weight", LAYER hf ".weight", __VA_ARGS__ }
 static const struct family_row mistral[] = {
-	{ "tok_embeddings.weight", "V H", "model.embed_tokens.weight", "model.embed_tokens.weight", .share = VOCAB, .place = FIRST, .kind = EMBED },
+	{ "tok_embeddings.weight", "V H", "model.embed_tokens.weight", "model.embed_tokens.weight", .share = VOCAB,
+		.place = FIRST, .kind = EMBED },
 	{ "norm.weight", "H", "model.norm.weight", "model.norm.weight", .place = LAST },
 	{ "output.weight", "V H", "lm_head.weight", "lm_head.weight", .share = VOCAB, .place = LAST, .kind = HEAD },
 	MISTRAL_ROW("attention_norm", "H", "input_layernorm", "input_layernorm", .share = WHOLE),
@@ -126,15 +128,18 @@ static const struct family_row gemma3[] = {
 #define TOWER "vision_tower.vision_model."
 #define TOWER_LAYER TOWER "encoder.layers.%u."
 #define TOWER_QKV(x) \
-	{ TOWER_LAYER "self_attn." x "_proj.weight", "32 32", TOWER_LAYER "self_attn.qkv_proj.weight", .share = ROWS, .kind = VISION }, \
-	{ TOWER_LAYER "self_attn." x "_proj.bias", "32", TOWER_LAYER "self_attn.qkv_proj.bias", .share = ROWS, .kind = VISION }
+	{ TOWER_LAYER "self_attn." x "_proj.weight", "32 32", TOWER_LAYER "self_attn.qkv_proj.weight", \
+		.share = ROWS, .kind = VISION }, \
+	{ TOWER_LAYER "self_attn." x "_proj.bias", "32", TOWER_LAYER "self_attn.qkv_proj.bias", .share = ROWS, \
+		.kind = VISION }
 #define TOWER_NORM(x) { x ".weight", "32", "", .kind = VISION }, { x ".bias", "32", "", .kind = VISION }
 #define WORDS "language_model.model.layers.%u."
 static const struct family_row multimodal[] = {
 	{ TOWER "embeddings.patch_embedding.weight", "32 3 2 2", "", .kind = VISION },
 	{ TOWER "embeddings.patch_embedding.bias", "32", "", .kind = VISION },
 	{ TOWER "embeddings.position_embedding.weight", "9 32", "", .kind = VISION },
-	TOWER_NORM(TOWER "post_layernorm"), TOWER_NORM(TOWER_LAYER "layer_norm1"), TOWER_NORM(TOWER_LAYER "layer_norm2"),
+	TOWER_NORM(TOWER "post_layernorm"), TOWER_NORM(TOWER_LAYER "layer_norm1"),
+		TOWER_NORM(TOWER_LAYER "layer_norm2"),
 	TOWER_QKV("q"), TOWER_QKV("k"), TOWER_QKV("v"),
 	{ TOWER_LAYER "self_attn.out_proj.weight", "32 32", "", .share = COLUMNS, .kind = VISION },
 	{ TOWER_LAYER "self_attn.out_proj.bias", "32", "", .kind = VISION },
@@ -188,10 +193,10 @@ static const struct family_row opt[] = {
 	{ "transformer.word_embeddings.weight", "V H", "", .share = VOCAB, .kind = EMBED }, \
 	{ "lm_head.weight", "V H", "", .share = VOCAB, .kind = HEAD },              \
 	NORM_BIAS("transformer.ln_f")
-#define FALCON_MATRICES                                                                                                    \
-	{ BLOCK "self_attention.query_key_value.weight", "T H", "", .share = QKV_ROWS, .stored = GROUPS },                 \
-	{ BLOCK "self_attention.dense.weight", "H Q", "", .share = COLUMNS },                                              \
-	{ BLOCK "mlp.dense_h_to_4h.weight", "I H", "", .share = ROWS },                                                    \
+#define FALCON_MATRICES                                                                                    \
+	{ BLOCK "self_attention.query_key_value.weight", "T H", "", .share = QKV_ROWS, .stored = GROUPS }, \
+	{ BLOCK "self_attention.dense.weight", "H Q", "", .share = COLUMNS },                              \
+	{ BLOCK "mlp.dense_h_to_4h.weight", "I H", "", .share = ROWS },                                    \
 	{ BLOCK "mlp.dense_4h_to_h.weight", "H I", "", .share = COLUMNS }
 static const struct family_row falcon_new[] = {
 	FALCON_ENDS, NORM_BIAS(BLOCK "ln_attn"), NORM_BIAS(BLOCK "ln_mlp"), FALCON_MATRICES,
@@ -217,11 +222,15 @@ static const struct family_row bert[] = {
 	BERT_ROW("embeddings.word_embeddings.weight", "V H", .share = VOCAB, .kind = EMBED),
 	BERT_ROW("embeddings.position_embeddings.weight", "P H", .share = PADDED),
 	BERT_ROW("embeddings.token_type_embeddings.weight", "2 H", .share = PADDED),
-	BERT_NORM("embeddings.LayerNorm"), BERT_NORM(BERT "attention.output.LayerNorm"), BERT_NORM(BERT "output.LayerNorm"),
+	BERT_NORM("embeddings.LayerNorm"), BERT_NORM(BERT "attention.output.LayerNorm"),
+		BERT_NORM(BERT "output.LayerNorm"),
 	BERT_QKV("query"), BERT_QKV("key"), BERT_QKV("value"),
-	BERT_ROW(BERT "attention.output.dense.weight", "H H", .share = COLUMNS), BERT_ROW(BERT "attention.output.dense.bias", "H", .share = WHOLE),
-	BERT_ROW(BERT "intermediate.dense.weight", "I H", .share = ROWS), BERT_ROW(BERT "intermediate.dense.bias", "I", .share = ROWS),
-	BERT_ROW(BERT "output.dense.weight", "H I", .share = COLUMNS), BERT_ROW(BERT "output.dense.bias", "H", .share = WHOLE),
+	BERT_ROW(BERT "attention.output.dense.weight", "H H", .share = COLUMNS),
+		BERT_ROW(BERT "attention.output.dense.bias", "H", .share = WHOLE),
+	BERT_ROW(BERT "intermediate.dense.weight", "I H", .share = ROWS), BERT_ROW(BERT "intermediate.dense.bias",
+		"I", .share = ROWS),
+	BERT_ROW(BERT "output.dense.weight", "H I", .share = COLUMNS), BERT_ROW(BERT "output.dense.bias", "H",
+		.share = WHOLE),
 	{ "pooler.dense.weight", "H H", .vllm = NULL }, { "pooler.dense.bias", "H", .vllm = NULL },
 };
 
@@ -233,7 +242,8 @@ static const struct family_row bert[] = {
 const struct family families[] = {
 	{ "llama", NAMED("LlamaForCausalLM") "," USUAL, { 3, 40, 8, 2, 8, 48, 67, 0 }, ROWS_OF(llama),
 	  LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true },
-	{ "llama-bias", NAMED("LlamaForCausalLM") ",\"attention_bias\":true,\"mlp_bias\":true," USUAL, { 2, 24, 8, 8, 4, 40, 72, 0 },
+	{ "llama-bias", NAMED("LlamaForCausalLM") ",\"attention_bias\":true,\"mlp_bias\":true," USUAL, { 2, 24, 8,
+		8, 4, 40, 72, 0 },
 	  ROWS_OF(llama_bias), LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true },
 	{ "mistral", NAMED("MistralForCausalLM") "," USUAL, { 2, 40, 8, 2, 6, 48, 130, 0 }, ROWS_OF(mistral),
 	  LAYER "self_attn.attn", "lm_head.weight", "consolidated.safetensors", true, true },
@@ -247,23 +257,36 @@ const struct family families[] = {
 	  LAYER "self_attn.attn", NULL, "model.safetensors", true, true },
 	{ "gemma3", NAMED("Gemma3ForCausalLM") "," USUAL, { 2, 40, 8, 2, 8, 48, 67, 0 }, ROWS_OF(gemma3),
 	  LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true },
-	{ "gemma3-mm", NAMED("Gemma3ForConditionalGeneration") ",\"text_config\":{" USUAL "},\"vision_config\":{\"num_hidden_layers\":$L,"
-	  "\"hidden_size\":32,\"num_attention_heads\":8,\"intermediate_size\":24}", { 2, 40, 8, 2, 8, 48, 66, 0 }, ROWS_OF(multimodal),
+	{ "gemma3-mm", NAMED("Gemma3ForConditionalGeneration") ",\"text_config\":{" USUAL "},"
+		"\"vision_config\":{\"num_hidden_layers\":$L,"
+	  "\"hidden_size\":32,\"num_attention_heads\":8,\"intermediate_size\":24}", { 2, 40, 8, 2, 8, 48, 66, 0 },
+		ROWS_OF(multimodal),
 	  WORDS "self_attn.attn", "language_model.lm_head.weight", "model.safetensors", true, true },
-	{ "gpt2", NAMED("GPT2LMHeadModel") ",\"n_layer\":$L,\"n_embd\":$H,\"n_head\":$N,\"n_inner\":null,\"vocab_size\":$V,\"n_positions\":$P",
-	  { 2, 40, 8, 8, 5, 160, 67, 12 }, ROWS_OF(gpt2), BLOCK "attn.attn", "lm_head.weight", "model.safetensors", false, true },
-	{ "opt", NAMED("OPTForCausalLM") ",\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,\"ffn_dim\":$I,"
-	  "\"vocab_size\":$V,\"word_embed_proj_dim\":24", { 2, 40, 8, 8, 5, 48, 67, 14 }, ROWS_OF(opt), OPT_LAYER "self_attn.attn",
+	{ "gpt2", NAMED("GPT2LMHeadModel") ",\"n_layer\":$L,\"n_embd\":$H,\"n_head\":$N,\"n_inner\":null,"
+		"\"vocab_size\":$V,\"n_positions\":$P",
+	  { 2, 40, 8, 8, 5, 160, 67, 12 }, ROWS_OF(gpt2), BLOCK "attn.attn", "lm_head.weight", "model.safetensors",
+		false, true },
+	{ "opt", NAMED("OPTForCausalLM") ",\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,"
+		"\"ffn_dim\":$I,"
+	  "\"vocab_size\":$V,\"word_embed_proj_dim\":24", { 2, 40, 8, 8, 5, 48, 67, 14 }, ROWS_OF(opt),
+		OPT_LAYER "self_attn.attn",
 	  "lm_head.weight", "model.safetensors", false, true },
-	{ "falcon-new", NAMED("FalconForCausalLM") ",\"new_decoder_architecture\":true,\"num_hidden_layers\":$L,\"hidden_size\":$H,"
-	  "\"num_attention_heads\":$N,\"num_kv_heads\":$M,\"vocab_size\":$V", { 2, 64, 16, 4, 4, 256, 67, 0 }, ROWS_OF(falcon_new),
+	{ "falcon-new", NAMED("FalconForCausalLM") ",\"new_decoder_architecture\":true,\"num_hidden_layers\":$L,"
+		"\"hidden_size\":$H,"
+	  "\"num_attention_heads\":$N,\"num_kv_heads\":$M,\"vocab_size\":$V", { 2, 64, 16, 4, 4, 256, 67, 0 },
+		ROWS_OF(falcon_new),
 	  BLOCK "self_attention.attn", "lm_head.weight", "model.safetensors", false, true },
-	{ "falcon-7b", NAMED("RWForCausalLM") ",\"multi_query\":true,\"n_layer\":$L,\"hidden_size\":$H,\"n_head\":$N,\"vocab_size\":$V",
-	  { 2, 40, 8, 1, 5, 160, 67, 0 }, ROWS_OF(falcon_7b), BLOCK "self_attention.attn", "lm_head.weight", "model.safetensors", false, true },
-	{ "falcon-rw", NAMED("FalconForCausalLM") ",\"multi_query\":false,\"parallel_attn\":false,\"bias\":true,\"alibi\":true,"
-	  "\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,\"vocab_size\":$V", { 2, 40, 8, 8, 5, 160, 67, 0 },
+	{ "falcon-7b", NAMED("RWForCausalLM") ",\"multi_query\":true,\"n_layer\":$L,\"hidden_size\":$H,"
+		"\"n_head\":$N,\"vocab_size\":$V",
+	  { 2, 40, 8, 1, 5, 160, 67, 0 }, ROWS_OF(falcon_7b), BLOCK "self_attention.attn", "lm_head.weight",
+		"model.safetensors", false, true },
+	{ "falcon-rw", NAMED("FalconForCausalLM") ",\"multi_query\":false,\"parallel_attn\":false,\"bias\":true,"
+		"\"alibi\":true,"
+	  "\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,\"vocab_size\":$V", { 2, 40, 8, 8,
+		5, 160, 67, 0 },
 	  ROWS_OF(falcon_rw), BLOCK "self_attention.attn", "lm_head.weight", "model.safetensors", false, true },
-	{ "bert", NAMED("BertModel") ",\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,\"intermediate_size\":$I,"
+	{ "bert", NAMED("BertModel") ",\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,"
+		"\"intermediate_size\":$I,"
 	  "\"vocab_size\":$V,\"max_position_embeddings\":$P", { 2, 40, 8, 8, 5, 48, 67, 70 }, ROWS_OF(bert),
 	  "model." BERT "attention.self.attn", NULL, "model.safetensors", false, false },
 };

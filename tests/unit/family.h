@@ -1,7 +1,7 @@
 /*
- * family.h - what each model family stores and what vLLM makes of it, written down a second time: from the prose of the
- * engine's loaders, one row a tensor, biases too, without any of the slicer's notions. twin.c computes from these rows, element by
- * element, what an output must hold.
+ * family.h - what each model family stores and what vLLM makes of it, written down a second time: from the prose of
+ * the engine's loaders, one row a tensor, biases too, without any of the slicer's notions. twin.c computes from these
+ * rows, element by rows, element by element, what an output must hold.
  *
  * Sizes are letters, in shapes and in config.json ($H):
  *
@@ -71,8 +71,8 @@ extern const unsigned n_families;
 
 const struct family *family_find(const char *name);
 
-/* Begin the checkpoint of a family in some sizes and dtype; `members` is text for config.json, ",\"key\":value" each. It has a
- * head unless `tied`; writing it is left to the test. */
+/* Begin the checkpoint of a family in some sizes and dtype; `members` is text for config.json, ",\"key\":value" each. It
+ * has a head unless `tied`; writing it is left to the test. */
 void family_build(const struct family *family, const struct sizes *sizes, const char *dtype, const char *torch_dtype,
 		  bool tied, const char *members);
 

@@ -139,7 +139,7 @@ Test(bind, B151_many_are_one_sentence)
 	checkpoint_refused("6 tensors are missing", "'model.layers.0.mlp.up_proj.weight'", "and 3 more", NULL);
 }
 
-/* Every tensor of every family is needed: without it the checkpoint is refused, and it is named. But for what may be absent. */
+/* Every tensor of every family is needed: without it the checkpoint is refused, and it is named. */
 Test(bind, B150_each_tensor_is_needed)
 {
 	for (unsigned i = 0; i < n_families; i++) {

@@ -215,7 +215,8 @@ Test(config, dims_by_any_name)
 {
 	const struct sl_dims *d = &config.dims[SL_TEXT];
 
-	given("{\"n_layer\":1,\"n_embd\":2,\"n_head\":3,\"n_head_kv\":4,\"ffn_hidden_size\":5,\"vocab_size\":6,\"head_dim\":7}");
+	given("{\"n_layer\":1,\"n_embd\":2,\"n_head\":3,\"n_head_kv\":4,\"ffn_hidden_size\":5,\"vocab_size\":6,"
+	      "\"head_dim\":7}");
 	cr_assert_eq(dims(NULL), 0);
 	cr_assert(d->layers == 1 && d->hidden == 2 && d->heads == 3 && d->kv_heads == 4 && d->inter == 5 &&
 		  d->vocab == 6);

@@ -1,5 +1,6 @@
 /*
- * test_error.c - one sentence, the first one wins, never cut inside a character; and what untrusted names look like in it.
+ * test_error.c - one sentence, the first one wins, never cut inside a character; and what untrusted names look like in
+ * it.
  */
 #include "slicer/error.h"
 #include "slicer/utf8.h"

@@ -5,6 +5,7 @@
 #include "family.h"
 
 #include "slicer/arch.h"
+#include "slicer/scheme.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -52,12 +53,6 @@ Test(model, refused_architectures)
 	}
 }
 
-Test(model, mixture_of_experts)
-{
-	given(",\"architectures\":[\"MixtralForCausalLM\"]");
-	checkpoint_refused("MixtralForCausalLM (mixture of experts) is not supported yet", NULL);
-}
-
 /* No name is in two lists, or twice in one. */
 Test(model, names_of_architectures_are_unique)
 {
@@ -82,8 +77,6 @@ Test(model, naming_that_the_family_does_not_have)
 Test(model, quantised)
 {
 	static const char *const cases[][3] = {
-		{ ",\"quantization_config\":{\"quant_method\":\"fp8\"}", "'fp8'", "not supported yet" },
-		{ ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}", "'gptq'", "not supported yet" },
 		{ ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}", "'bitsandbytes'",
 		  "no slice of a matrix" },
 		{ ",\"quantization_config\":{\"quant_method\":\"new\\u0007\"}", "'new", "unknown" },
@@ -100,16 +93,33 @@ Test(model, quantised)
 	sl_model_close(checkpoint_open());
 }
 
-Test(model, quantised_by_a_file_beside_it)
+/* Schemes that are known and refused say why. */
+Test(model, refused_schemes)
 {
-	static const char *const files[] = { "hf_quant_config.json", "quantize_config.json", "quant_config.json" };
+	char members[120];
 
-	for (size_t i = 0; i < LEN(files); i++) {
-		given("");
-		fixture_text(files[i], "{}");
-		checkpoint_refused(files[i], "not supported yet", NULL);
-		unlink(fixture_path(files[i]));
+	for (const struct sl_scheme *const *at = sl_schemes; *at; at++) {
+		if (!(*at)->refused)
+			continue;
+		snprintf(members, sizeof(members), ",\"quantization_config\":{\"quant_method\":\"%s\"}", (*at)->method);
+		given(members);
+		checkpoint_refused("config.json: quantisation", (*at)->method, (*at)->refused, NULL);
 	}
+}
+
+/* An FP8 module is its weight and its scale: without the scale it is the scale that is missing. */
+Test(model, B150_missing_scale)
+{
+	static const char fp8[] = ",\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}";
+	const char *name = "model.layers.1.mlp.down_proj.weight";
+
+	given(fp8);
+	checkpoint_replace("F8_E4M3", "40 48", name);
+	checkpoint_write(1);
+	checkpoint_refused("1 tensor is missing", "'model.layers.1.mlp.down_proj.weight_scale_inv'", NULL);
+	checkpoint_replace("F8_E5M2", "40 48", name);
+	checkpoint_write(1);
+	checkpoint_refused("model.safetensors: tensor 'model.layers.1.mlp.down_proj.weight' is F8_E5M2", "'fp8'", NULL);
 }
 
 Test(model, B176_sizes_that_are_absent)

@@ -1,6 +1,6 @@
 /*
- * test_oom.c - the n-th allocation fails, for n = 1, 2, … until none does: -ENOMEM each time, and nothing is left behind
- * (the sanitizer's report would say).
+ * test_oom.c - the n-th allocation fails, for n = 1, 2, … until none does: -ENOMEM each time, and nothing is left
+ * behind (the sanitizer's report would say).
  */
 #include "checkpoint.h"
 #include "family.h"

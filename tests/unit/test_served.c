@@ -1,6 +1,6 @@
 /*
- * test_served.c - the files beside the weights: config.json, only as different as it must be, and the index of a rank's own
- * directory.
+ * test_served.c - the files beside the weights: config.json, only as different as it must be, and the index of a
+ * rank's own directory.
  */
 #include "checkpoint.h"
 #include "family.h"
@@ -82,7 +82,8 @@ Test(served, tied_by_the_familys_default)
 	const struct family *f = family_find("falcon-new");
 	const char *text =
 		"{\"architectures\":[\"FalconForCausalLM\"],\"new_decoder_architecture\":true,\"num_hidden_layers\":2,"
-		"\"hidden_size\":64,\"num_attention_heads\":16,\"num_kv_heads\":4,\"vocab_size\":67,\"torch_dtype\":\"bfloat16\"}";
+		"\"hidden_size\":64,\"num_attention_heads\":16,\"num_kv_heads\":4,\"vocab_size\":67,"
+		"\"torch_dtype\":\"bfloat16\"}";
 	char want[600];
 
 	family_build(f, &f->sizes, "BF16", NULL, false, "");
@@ -143,14 +144,16 @@ Test(served, dtype_that_is_asked_for)
 
 Test(served, head_dim_that_only_the_shapes_say)
 {
-	given("{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":40,\"num_attention_heads\":8,"
+	given("{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":40,"
+	      "\"num_attention_heads\":8,"
 	      "\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"dtype\":\"bfloat16\"}",
 	      true);
 	cr_assert_eq(model->config.dims[SL_TEXT].head_dim, 8);
-	expect_text(
-		"vllm/tp2",
-		"{\n  \"head_dim\": 8,\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":40,"
-		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,\"dtype\":\"bfloat16\"}");
+	expect_text("vllm/tp2",
+		    "{\n  \"head_dim\": 8,\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,"
+		    "\"hidden_size\":40,"
+		    "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"intermediate_size\":48,\"vocab_size\":72,"
+		    "\"dtype\":\"bfloat16\"}");
 	done();
 }
 
@@ -158,11 +161,10 @@ Test(served, head_dim_that_only_the_shapes_say)
 Test(served, sizes_of_a_slice)
 {
 	given(LLAMA ",\"dtype\":\"bfloat16\"}", true);
-	expect_text(
-		"hf/tp4",
-		"{\"architectures\":[\"LlamaForCausalLM\"],\n  \"num_hidden_layers\" : 1, \"hidden_size\":40,"
-		"\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":12,\"vocab_size\":18,\"head_dim\":8,"
-		"\"dtype\":\"bfloat16\"}");
+	expect_text("hf/tp4",
+		    "{\"architectures\":[\"LlamaForCausalLM\"],\n  \"num_hidden_layers\" : 1, \"hidden_size\":40,"
+		    "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"intermediate_size\":12,\"vocab_size\":18,"
+		    "\"head_dim\":8,\"dtype\":\"bfloat16\"}");
 	done();
 }
 
@@ -172,16 +174,15 @@ Test(served, sizes_that_are_null)
 	const struct sizes sizes = { 1, 32, 8, 8, 4, 48, 67, 0 };
 
 	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
-	fixture_text(
-		"config.json",
-		"{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":8,"
-		"\"num_key_value_heads\":null,\"intermediate_size\":48,\"vocab_size\":67,\"head_dim\":null}");
+	fixture_text("config.json",
+		     "{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,"
+		     "\"num_attention_heads\":8,"
+		     "\"num_key_value_heads\":null,\"intermediate_size\":48,\"vocab_size\":67,\"head_dim\":null}");
 	checkpoint_write(1);
 	model = checkpoint_open();
-	expect_text(
-		"hf/tp2",
-		"{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":4,"
-		"\"num_key_value_heads\":4,\"intermediate_size\":24,\"vocab_size\":67,\"head_dim\":4}");
+	expect_text("hf/tp2", "{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"hidden_size\":32,"
+			      "\"num_attention_heads\":4,"
+			      "\"num_key_value_heads\":4,\"intermediate_size\":24,\"vocab_size\":67,\"head_dim\":4}");
 	done();
 }
 
@@ -192,12 +193,12 @@ Test(served, sizes_in_the_text_section)
 	family_build(f, &f->sizes, "BF16", "bfloat16", true, "");
 	checkpoint_write(1);
 	model = checkpoint_open();
-	expect_text(
-		"hf/tp2",
-		"{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{\"num_hidden_layers\":2,"
-		"\"hidden_size\":40,\"num_attention_heads\":4,\"num_key_value_heads\":1,\"intermediate_size\":24,\"vocab_size\":33,"
-		"\"head_dim\":8},\"vision_config\":{\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":8,"
-		"\"intermediate_size\":24},\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}");
+	expect_text("hf/tp2",
+		    "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{\"num_hidden_layers\":2,"
+		    "\"hidden_size\":40,\"num_attention_heads\":4,\"num_key_value_heads\":1,\"intermediate_size\":24,"
+		    "\"vocab_size\":33,\"head_dim\":8},\"vision_config\":{\"num_hidden_layers\":2,\"hidden_size\":32,"
+		    "\"num_attention_heads\":8,"
+		    "\"intermediate_size\":24},\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}");
 	done();
 }
 

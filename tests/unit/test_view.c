@@ -1,9 +1,9 @@
 /*
- * test_view.c - what each rank of each engine holds, against a twin that computes it element by element; and that the ranks
- * put back together are the source.
+ * test_view.c - what each rank of each engine holds, against a twin that computes it element by element; and that the
+ * ranks put back together are the source.
  *
- * The names B65 to B177 are those of public bug reports against other loaders, restated as the smallest input that shows the
- * same fault.
+ * The names B65 to B177 are those of public bug reports against other loaders, restated as the smallest input that
+ * shows the same fault.
  */
 #include "checkpoint.h"
 #include "twin.h"
@@ -698,10 +698,14 @@ static const char example_header[] =
 	"\"model.layers.0.self_attn.attn._v_scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]},"
 	"\"model.layers.0.input_layernorm.weight\":{\"dtype\":\"BF16\",\"shape\":[128],\"data_offsets\":[16,272]},"
 	"\"model.layers.0.mlp.down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[128,128],\"data_offsets\":[272,33040]},"
-	"\"model.layers.0.mlp.gate_up_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[256,128],\"data_offsets\":[33040,98576]},"
-	"\"model.layers.0.post_attention_layernorm.weight\":{\"dtype\":\"BF16\",\"shape\":[128],\"data_offsets\":[98576,98832]},"
-	"\"model.layers.0.self_attn.o_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[128,64],\"data_offsets\":[98832,115216]},"
-	"\"model.layers.0.self_attn.qkv_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[128,128],\"data_offsets\":[115216,147984]}}";
+	"\"model.layers.0.mlp.gate_up_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[256,128],\"data_offsets\":[33040,"
+	"98576]},"
+	"\"model.layers.0.post_attention_layernorm.weight\":{\"dtype\":\"BF16\",\"shape\":[128],"
+	"\"data_offsets\":[98576,98832]},"
+	"\"model.layers.0.self_attn.o_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[128,64],\"data_offsets\":[98832,"
+	"115216]},"
+	"\"model.layers.0.self_attn.qkv_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[128,128],"
+	"\"data_offsets\":[115216,147984]}}";
 
 Test(view, worked_example)
 {
@@ -838,6 +842,26 @@ Test(view, position_ids_that_are_not_stored)
 	sl_view_close(view);
 	view = checkpoint_view(model, "hf/tp1", 0, 0);
 	cr_assert(!sl_view_find(view, "embeddings.position_ids"));
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* What nobody loads may have any dtype, also one of half a byte; files for everybody keep it. */
+Test(view, elements_below_a_byte)
+{
+	const struct family *f = family_find("gpt2");
+	const char *name = "transformer.h.0.attn.bias";
+
+	family_build(f, &f->sizes, "BF16", "bfloat16", true, "");
+	checkpoint_replace("F4", "3 2", name);
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	struct sl_view *view = checkpoint_view(model, "hf/tp1", 0, 0);
+	const struct sl_output *mask = sl_view_find(view, name);
+	cr_assert(mask && mask->dtype == SL_F4 && mask->len == 3);
+	unsigned char *bytes = checkpoint_read(view, mask);
+	cr_assert(memcmp(bytes, checkpoint_find(name)->bytes, 3) == 0);
+	free(bytes);
 	sl_view_close(view);
 	sl_model_close(model);
 }

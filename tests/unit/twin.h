@@ -1,6 +1,6 @@
 /*
- * twin.h - the slow and obvious twin of planning and reading: what an output tensor must hold, one element at a time, from
- * the rows of family.h and the tensors of checkpoint.h.
+ * twin.h - the slow and obvious twin of planning and reading: what an output tensor must hold, one element at a time,
+ * from the rows of family.h and the tensors of checkpoint.h.
  */
 #ifndef TESTS_UNIT_TWIN_H
 #define TESTS_UNIT_TWIN_H
