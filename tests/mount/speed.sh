@@ -1,15 +1,15 @@
 #!/bin/bash
-# What speed rests on: requests of 1 MiB, read-ahead raised, and a second reader who is served from the page cache.
+# What the speed of streaming rests on: requests of 1 MiB, read-ahead raised, and a second reader who is served from the page cache.
 . "$(dirname "$0")/lib.sh"
 "$PYTHON" "$root/tests/zoo/gen.py" llama-3.1-8b "$source" --layers 2 >/dev/null
-mount_rankfs
+mount_rankfs -o stage=off
 [ "$(id -u)" -eq 0 ] || skip "only root can raise the read-ahead"
 grep -qx 'ra_kb: 4096' "$mnt/.rankfs/status" || skip "no read-ahead here: $(grep ra_kb "$mnt/.rankfs/status")"
-file=$(find "$mnt/source" -name '*.safetensors' -size +200M | head -n 1)
+file=$(find "$mnt/vllm/tp1" -name '*.safetensors' -size +200M | head -n 1)
 
 count()
 {
-	sed -n "s/^rankfs_$1{directory=\"source\"} //p" "$mnt/.rankfs/stats"
+	sed -n "s/^rankfs_$1{directory=\"vllm.tp1\",rank=\"0\",stage=\"0\"} //p" "$mnt/.rankfs/stats"
 }
 
 cat "$file" >/dev/null

@@ -1,7 +1,7 @@
 /*
  * family.h - what each model family stores and what vLLM makes of it, written down a second time: from the prose of
  * the engine's loaders, one row a tensor, biases too, without any of the slicer's notions. twin.c computes from these
- * rows, element by rows, element by element, what an output must hold.
+ * rows, element by element, what an output must hold.
  *
  * Sizes are letters, in shapes and in config.json ($H):
  *
