@@ -48,7 +48,7 @@ static int parse_flag(struct arguments *arguments, int flag, char *const *argv, 
 	static const struct {
 		int letter;
 		unsigned flag;
-	} needs[] = { { 'J', ARGUMENT_JSON }, { 'F', ARGUMENT_FORCE }, { 'j', ARGUMENT_JOBS } };
+	} needs[] = { { 'J', ARGUMENT_JSON }, { 'F', ARGUMENT_FORCE }, { 'S', ARGUMENT_SYNC }, { 'j', ARGUMENT_JOBS } };
 
 	for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
 		if (needs[i].letter == flag && !(allowed & needs[i].flag))
@@ -56,6 +56,7 @@ static int parse_flag(struct arguments *arguments, int flag, char *const *argv, 
 	}
 	arguments->json |= flag == 'J';
 	arguments->force |= flag == 'F';
+	arguments->sync |= flag == 'S';
 	if (flag == 'o')
 		return options_parse(&arguments->options, optarg, err);
 	if (flag == 'j')
@@ -74,6 +75,7 @@ int arguments_parse(struct arguments *arguments, int argc, char **argv, const st
 	static const struct option long_options[] = {
 		{ "json", no_argument, NULL, 'J' },
 		{ "force", no_argument, NULL, 'F' },
+		{ "sync", no_argument, NULL, 'S' },
 		{ "jobs", required_argument, NULL, 'j' },
 		{ NULL, 0, NULL, 0 },
 	};

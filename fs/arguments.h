@@ -15,6 +15,7 @@ enum argument_flags {
 	ARGUMENT_JSON = 1,  /* --json */
 	ARGUMENT_FORCE = 2, /* --force */
 	ARGUMENT_JOBS = 4,  /* -j N, --jobs N */
+	ARGUMENT_SYNC = 8,  /* --sync */
 };
 
 enum { MAX_POSITIONAL = 3, MAX_JOBS = 256 };
@@ -22,7 +23,7 @@ enum { MAX_POSITIONAL = 3, MAX_JOBS = 256 };
 struct arguments {
 	struct options options;
 	const char *positional[MAX_POSITIONAL]; /* those that were not given are NULL */
-	bool json, force;
+	bool json, force, sync;
 	unsigned jobs; /* 0: not given */
 };
 

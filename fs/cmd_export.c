@@ -109,6 +109,7 @@ static int write_all(struct export *export, const struct arguments *arguments, s
 	int rc;
 
 	export->force = arguments->force;
+	export->sync = arguments->sync;
 	export->quiet = bar;
 	rc = export_prepare(export, dest, err);
 	if (rc)
@@ -146,7 +147,7 @@ static int run(struct target *target, const struct arguments *arguments, struct 
 
 int cmd_export(int argc, char **argv)
 {
-	const struct argument_rules rules = { .min = 3, .max = 3, .flags = ARGUMENT_FORCE | ARGUMENT_JOBS };
+	const struct argument_rules rules = { .min = 3, .max = 3, .flags = ARGUMENT_FORCE | ARGUMENT_SYNC | ARGUMENT_JOBS };
 	struct arguments arguments;
 	struct target target = { 0 };
 	struct sl_error err = SL_ERROR_INIT;

@@ -390,5 +390,5 @@ int export_run(struct export *export, unsigned jobs, void (*tick)(const struct e
 		return sl_fail(err, ENOMEM, "no memory for %u workers", jobs);
 	rc = run_workers(export, workers, jobs, tick, err);
 	free(workers);
-	return rc ? rc : sync_all(export, err);
+	return rc || !export->sync ? rc : sync_all(export, err);
 }

@@ -24,6 +24,7 @@ struct export {
 	struct tree *tree;
 	int dest;        /* the directory */
 	bool force;      /* write what is there already, too */
+	bool sync;       /* wait until it is on the disk */
 	bool quiet;      /* no line for each file: there is a bar */
 	struct export_file *files;
 	size_t n, cap;

@@ -22,7 +22,7 @@ static const struct command commands[] = {
 	  "is every tensor accounted for?" },
 	{ "cat",       cmd_cat,    "SOURCE PATH [-o OPTIONS]",
 	  "one virtual file to the standard output; no mount" },
-	{ "export",    cmd_export, "SOURCE PATH DEST [-j JOBS] [--force] [-o OPTIONS]",
+	{ "export",    cmd_export, "SOURCE PATH DEST [-j JOBS] [--force] [--sync] [-o OPTIONS]",
 	  "a real directory of those files; run it again to go on" },
 	{ "status",    cmd_status, "MOUNTPOINT [--watch] [--json]",
 	  "what each rank has loaded so far" },

@@ -71,8 +71,8 @@ unsigned char *checkpoint_read_file(const struct sl_file *file);
 /* The file of that name, or NULL. */
 const struct sl_file *checkpoint_file(const struct sl_view *view, const char *name);
 
-/* The output is made of these parts of stored tensors of its dtype, one after another, in Python's notation for slices of
- * rows "name[2:5]", of columns "name[:,2:5]", of all "name", or rows of zeros "zeros[61]". */
+/* The output is made of these parts of stored tensors of its dtype, one after another, in Python's notation for slices
+ * of rows "name[2:5]", of columns "name[:,2:5]", of all "name", or rows of zeros "zeros[61]". */
 void checkpoint_expect(const struct sl_view *view, const char *output, const char *parts);
 
 /* Does some note of the model have this part? */

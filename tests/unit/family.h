@@ -71,8 +71,8 @@ extern const unsigned n_families;
 
 const struct family *family_find(const char *name);
 
-/* Begin the checkpoint of a family in some sizes and dtype; `members` is text for config.json, ",\"key\":value" each. It
- * has a head unless `tied`; writing it is left to the test. */
+/* Begin the checkpoint of a family in some sizes and dtype; `members` is text for config.json, ",\"key\":value" each.
+ * It has a head unless `tied`; writing it is left to the test. */
 void family_build(const struct family *family, const struct sizes *sizes, const char *dtype, const char *torch_dtype,
 		  bool tied, const char *members);
 

@@ -77,7 +77,8 @@ Test(model, naming_that_the_family_does_not_have)
 Test(model, quantised)
 {
 	static const char *const cases[][3] = {
-		{ ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}", "'bitsandbytes'", "no slice of a matrix" },
+		{ ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}", "'bitsandbytes'",
+		  "no slice of a matrix" },
 		{ ",\"quantization_config\":{\"quant_method\":\"new\\u0007\"}", "'new", "unknown" },
 		{ ",\"quantization_config\":{\"bits\":4}", "quantization_config", "no quant_method" },
 		{ ",\"text_config\":{\"quantization_config\":{\"quant_method\":\"hqq\"}}", "'hqq'", "vLLM dropped it" },

@@ -378,8 +378,8 @@ static void put_together(const struct family *f, const struct sl_model *model, c
 	free(counts);
 }
 
-/* Every element of the source has a number: all ranks together have each as often as the role says, and nothing else but
- * zeros of padding. That they are in their places is what the twin says. */
+/* Every element of the source has a number: all ranks together have each as often as the role says, and nothing else
+ * but zeros of padding. That they are in their places is what the twin says. */
 Test(view, B66_ranks_put_back_together)
 {
 	for (unsigned i = 0; i < n_families; i++) {
