@@ -24,7 +24,6 @@ struct binder {
 	struct sl_model *model;
 	unsigned char *claimed;             /* per tensor */
 	struct list missing;
-	const struct sl_tensor *odd;        /* a weight that is there, but in no dtype that the scheme explains; NULL: none */
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
 };
 
@@ -317,17 +316,6 @@ static void list_lacking(struct binder *b, const struct sl_weight *row, char *na
 		b->unfit = weight;
 }
 
-/* A module that must be there is not, or not in a form that its scheme has. */
-static void miss(struct binder *b, const struct sl_weight *row, char *name, size_t len)
-{
-	const struct sl_tensor *odd = look_up(b, name, len, row->flags & SL_BARE ? "" : ".weight");
-
-	if (!odd)
-		list_add(&b->missing, name);
-	else if (!b->odd)
-		b->odd = odd;
-}
-
 static void bind_module(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
 			uint64_t expert, struct sl_bound *bound)
 {
@@ -471,10 +459,6 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	}
 	if (b->unfit)
 		return refuse_unfit(model, b->unfit, err);
-	if (b->odd)
-		return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, which no form of '%s' in config.json's quantization_config explains",
-			       model->shards.shards[b->odd->shard].name, SL_ESC(b->odd->name), sl_dtypes[b->odd->dtype].name,
-			       model->quant.scheme->method);
 	if (b->missing.n) {
 		char rest[40];
 		return sl_fail(err, EINVAL, "%llu tensor%s missing that %s needs: %s%s", (unsigned long long)b->missing.n,
