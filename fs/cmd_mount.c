@@ -25,8 +25,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STAGE_SHARE   4	  /* of the available memory: a quarter */
-#define READ_AHEAD_KB 128 /* the kernel's, where it cannot be asked */
+#define STAGE_SHARE	     4 /* of the available memory: a quarter */
+#define STREAM_READ_AHEAD_KB 4096
 
 /* What the command line asks for, then what it became. */
 struct mount {
@@ -161,14 +161,30 @@ static int look(const struct mount *mount, struct sl_error *err)
 	return 0;
 }
 
-/* The kernel reads ahead of what is asked for, and what it reads is no evidence of a reader who goes on. */
-static void start_stage(struct mount *mount, const struct knobs *knobs)
+/* How far the kernel reads ahead, which is for files that are streamed. Where those are few, it stays as small as the
+ * kernel made it: engines first map every file to read its header, and each of these faults reads that much. */
+static uint64_t choose_read_ahead(const struct mount *mount)
 {
-	uint64_t read_ahead_kb = knobs->knobs[KNOB_READ_AHEAD].value;
+	struct stage_figures figures;
+
+	if (mount->options.read_ahead_kb != OPTIONS_AUTO)
+		return mount->options.read_ahead_kb;
+	stage_figures(mount->stage, &figures);
+	return figures.staging ? STREAM_READ_AHEAD_KB : 0;
+}
+
+/* Once the mount answers. What the kernel reads ahead is no evidence of a reader who goes on. */
+static void set_up(struct mount *mount, struct knobs *knobs)
+{
+	const struct knob *read_ahead = &knobs->knobs[KNOB_READ_AHEAD];
 	const char *why;
 	int device = serve_device(mount->serve, &why);
 
-	stage_start(mount->stage, device, why, (read_ahead_kb ? read_ahead_kb : READ_AHEAD_KB) << 10);
+	stage_start(mount->stage, device, why);
+	knobs_apply(knobs, mount->mountpoint, choose_read_ahead(mount));
+	if (read_ahead->value)
+		stage_set_read_ahead(mount->stage, read_ahead->value << 10);
+	stats_set_knobs(mount->stats, knobs);
 }
 
 /* A thread beside those that serve: sees that the mount works, turns the kernel's knobs, and tells the parent. */
@@ -183,9 +199,7 @@ static void *become_ready(void *context)
 		kill(getpid(), SIGTERM);
 		return NULL;
 	}
-	knobs_apply(&knobs, mount->mountpoint, mount->options.read_ahead_kb);
-	stats_set_knobs(mount->stats, &knobs);
-	start_stage(mount, &knobs);
+	set_up(mount, &knobs);
 	daemon_ready(&mount->daemon);
 	log_mounted(mount, &knobs, n_threads(mount));
 	return NULL;
@@ -255,7 +269,7 @@ static int open_stage(struct mount *mount, struct sl_error *err)
 	uint64_t budget = mount->options.stage_bytes;
 	int rc;
 
-	if (budget == OPTIONS_STAGE_AUTO)
+	if (budget == OPTIONS_AUTO)
 		budget = memory_available() / STAGE_SHARE;
 	rc = stage_new(&mount->stage, mount->tree, budget, err);
 	if (!rc)

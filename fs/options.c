@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_READ_AHEAD_KB 4096
-
 enum option_kind {
 	NUMBER, /* digits, min to max */
 	SIZE,	/* the same with a suffix of 1024-based K, M, G, T */
@@ -52,7 +50,7 @@ static const struct option_row rows[] = {
 	{ "part",    SIZE,   OPTION_TARGET(part_bytes),    MiB, TiB,          "split weight files above this size (default 512M)" },
 	{ "format",  FORMAT, OPTION_TARGET(format),        0,   0,            "which naming of the weights to take (default auto)" },
 	{ "gpu",     GPU,    OPTION_TARGET(gpu),           0,   0,            "whose kernels' paddings experts get (default sm90)" },
-	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 4096)" },
+	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 0 when files are staged, else 4096)" },
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
 	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
 	{ "allow_other", FLAG, OPTION_TARGET(allow_other), 0, 0, "let other users in (the default for root)" },
@@ -133,8 +131,8 @@ void options_init(struct options *options)
 {
 	memset(options, 0, sizeof(*options));
 	options->format = SL_FORMAT_AUTO;
-	options->read_ahead_kb = DEFAULT_READ_AHEAD_KB;
-	options->stage_bytes = OPTIONS_STAGE_AUTO;
+	options->read_ahead_kb = OPTIONS_AUTO;
+	options->stage_bytes = OPTIONS_AUTO;
 }
 
 static bool has_value(const struct option_row *row)

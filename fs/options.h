@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTIONS_STAGE_AUTO UINT64_MAX
+#define OPTIONS_AUTO UINT64_MAX /* of read_ahead_kb, stage_bytes: what suits this machine */
 
 struct options {
 	/* How the checkpoint is read and what is shown. */
@@ -30,7 +30,7 @@ struct options {
 	/* How it is mounted; no other command looks at these. */
 	uint64_t read_ahead_kb; /* 0: leave what the kernel chose */
 	uint64_t threads;       /* 0: by the number of processors */
-	uint64_t stage_bytes;   /* of memory, for files ahead of their readers; 0: off, OPTIONS_STAGE_AUTO: a share of it */
+	uint64_t stage_bytes;   /* of memory, for files ahead of their readers; 0: off */
 	uint64_t allow_other, allow_root;
 	char mount[1024]; /* what else goes to the mount, still escaped: "noexec,context=…", or "" */
 	uint64_t given;	  /* which rows of the table have been given: private */

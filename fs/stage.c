@@ -17,9 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH_MAX   64
-#define THREADS_MAX 8
-#define RETRY_NS    20000000 /* until memory is looked for again, when all is held */
+#define BATCH_MAX      64
+#define THREADS_MAX    8
+#define READ_AHEAD_MAX (UINT64_C(16) << 20) /* bytes */
+#define RETRY_NS       20000000		    /* until memory is looked for again, when all is held */
 
 /* Parts that are filled together. */
 struct batch {
@@ -42,7 +43,7 @@ struct stage {
 	unsigned n_threads;
 	bool stopping, starved;
 	int device; /* -1: nothing is passed through */
-	uint64_t read_ahead;
+	_Atomic uint64_t read_ahead;
 	char passthrough_why[200], staging_why[200];
 	struct slots *slots;
 	struct line *lines;
@@ -503,7 +504,9 @@ void stage_read(struct stage *stage, struct stage_open *open, uint64_t off, uint
 		return;
 	now = now_ns();
 	atomic_store_explicit(&part->line->seen, now, memory_order_relaxed);
-	if (off + len <= part_file(part)->pieces[0].len + stage->read_ahead || atomic_exchange(&open->evident, true))
+	if (off + len <=
+		    part_file(part)->pieces[0].len + atomic_load_explicit(&stage->read_ahead, memory_order_relaxed) ||
+	    atomic_exchange(&open->evident, true))
 		return;
 	pthread_mutex_lock(&stage->lock);
 	line_read(part->line, part_index(part), now);
@@ -561,6 +564,7 @@ int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_
 		return sl_fail(err, ENOMEM, "no memory to stage files");
 	stage->tree = tree;
 	stage->device = -1;
+	stage->read_ahead = READ_AHEAD_MAX;
 	snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "nothing is mounted yet");
 	init_lock(stage);
 	rc = slots_open(&stage->slots, budget, err);
@@ -596,7 +600,7 @@ static int probe(struct stage *stage, int device)
 
 static unsigned wanted_threads(void)
 {
-	long n = sysconf(_SC_NPROCESSORS_ONLN) - 1;
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
 	return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (unsigned)n;
 }
@@ -614,11 +618,15 @@ static void start_threads(struct stage *stage)
 		log_line(LOG_WARNING, "staging: %u of %u threads: %s", stage->n_threads, wanted, strerror(rc));
 }
 
-void stage_start(struct stage *stage, int device, const char *why, uint64_t read_ahead)
+void stage_set_read_ahead(struct stage *stage, uint64_t bytes)
+{
+	atomic_store_explicit(&stage->read_ahead, bytes, memory_order_relaxed);
+}
+
+void stage_start(struct stage *stage, int device, const char *why)
 {
 	signal(SIGIO, SIG_IGN); /* what a lease would send if it were broken */
 	pthread_mutex_lock(&stage->lock);
-	stage->read_ahead = read_ahead;
 	if (device < 0)
 		snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "%s", why);
 	else if (!probe(stage, device))
@@ -637,6 +645,7 @@ void stage_stop(struct stage *stage)
 	for (unsigned i = 0; i < stage->n_threads; i++)
 		pthread_join(stage->threads[i], NULL);
 	stage->n_threads = 0;
+	stage->device = -1; /* it may be closed now */
 	for (struct batch *batch = stage->batches, *next; batch; batch = next) {
 		next = batch->next;
 		for (size_t i = 0; i < batch->n; i++) {

@@ -40,8 +40,11 @@ struct stage_open {
 int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_error *err) SL_MUST_CHECK;
 
 /* The mount answers: see whether the kernel passes files through, and start the threads. `device` is the session's
- * /dev/fuse, -1 when it is known that it does not; `read_ahead` how far its read-ahead may reach past what is read. */
-void stage_start(struct stage *stage, int device, const char *why, uint64_t read_ahead);
+ * /dev/fuse, or -1 when it is known that it does not, and `why`. */
+void stage_start(struct stage *stage, int device, const char *why);
+
+/* How many bytes the kernel may read past what is asked for; until it is known, more than it does. */
+void stage_set_read_ahead(struct stage *stage, uint64_t bytes);
 
 /* Stop the threads; opens that wait are answered. Nothing may be opened after. */
 void stage_stop(struct stage *stage);

@@ -443,7 +443,9 @@ static void print_settings(FILE *out, struct stats *stats)
 	fprintf(out, "engine=%s\n", options->engine ? sl_engines[options->engine - 1].name : "");
 	fprintf(out, "layout=%s\n", options->layout);
 	fprintf(out, "part=%" PRIu64 "\n", options->part_bytes);
-	fprintf(out, "ra=%" PRIu64 "\nthreads=%u\n", options->read_ahead_kb, setup->threads);
+	if (options->read_ahead_kb != OPTIONS_AUTO)
+		fprintf(out, "ra=%" PRIu64 "\n", options->read_ahead_kb);
+	fprintf(out, "threads=%u\n", setup->threads);
 	fprintf(out, "stage=%" PRIu64 "\n", figures_of(stats).budget);
 	fprintf(out, "mount=%s\n", options->mount);
 	for (int i = 0; i < N_KNOBS; i++)

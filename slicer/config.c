@@ -278,8 +278,9 @@ struct splice {
 static struct splice make_splice(const struct sl_config *config, const struct sl_config_edit *edit, struct sl_arena *arena)
 {
 	const struct sl_json *json = &config->json;
-	uint32_t object = edit->top ? 0 : config->sections[SL_TEXT];
-	uint32_t at = edit->top ? find_in(json, 0, edit->keys) : sl_config_find(config, SL_TEXT, edit->keys);
+	uint32_t object = edit->object ? edit->object : edit->top ? 0 : config->sections[SL_TEXT];
+	bool inside = edit->object || edit->top;
+	uint32_t at = inside ? find_in(json, object, edit->keys) : sl_config_find(config, SL_TEXT, edit->keys);
 
 	/* A null counts as absent, but a second member beside it would not be read. */
 	if (!at)

@@ -65,6 +65,7 @@ int sl_config_dtype(const struct sl_config *config, struct sl_error *err);
 
 /* One change of a served config.json. */
 struct sl_config_edit {
+	uint32_t object;  /* token of an object to look, and add, in; 0: as `top` says */
 	bool top;         /* look, and add, at the top level only; else where the text model's values are looked for */
 	const char *keys; /* the first that is there is replaced; if none is, the first is added */
 	const char *value; /* JSON text */

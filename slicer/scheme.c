@@ -160,7 +160,7 @@ static const struct sl_scheme modelopt = {
 	"modelopt", "FP8, NVFP4 (ModelOpt)", NULL,
 	STORAGES(&nvfp4_modelopt, &fp8_tensor, &sl_plain), CACHE(fp8_cache), .cache_scales_of_mla = true,
 };
-static const struct sl_scheme gptq_scheme = { "gptq", "4 and 8 bit (GPTQ)", NULL, STORAGES(&gptq, &sl_plain) };
+static const struct sl_scheme gptq_scheme = { "gptq", "4 and 8 bit (GPTQ)", NULL, STORAGES(&gptq, &sl_plain), .lists_modules = true };
 static const struct sl_scheme awq_scheme = { "awq", "4 bit (AWQ)", NULL, STORAGES(&awq, &sl_plain) };
 static const struct sl_scheme mxfp4 = { "mxfp4", "MXFP4 experts (gpt-oss)", NULL, STORAGES(&gpt_oss, &sl_plain) };
 static const struct sl_scheme mxfp8_scheme = {

@@ -20,7 +20,7 @@ struct edits {
 static void edit(struct edits *edits, bool top, const char *keys, const char *value)
 {
 	snprintf(edits->values[edits->n], VALUE_MAX, "%s", value);
-	edits->list[edits->n] = (struct sl_config_edit){ top, keys, edits->values[edits->n] };
+	edits->list[edits->n] = (struct sl_config_edit){ .top = top, .keys = keys, .value = edits->values[edits->n] };
 	edits->n++;
 }
 
@@ -82,6 +82,56 @@ static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
+/* One row of the list below: a name in a group that is opened by the first row of a fused module. */
+static void list_module(struct sl_text *text, const struct sl_weight *row, const struct sl_weight *before)
+{
+	const char *expert = strstr(row->name, ".%e");
+	bool joined = before && row->fused && before->fused && strcmp(row->fused, before->fused) == 0;
+
+	sl_text_printf(text, "%s\"%.*s\"", !before ? "[[" : joined ? ", " : "], [",
+		       expert ? (int)(expert - row->name) : (int)strlen(row->name), row->name);
+}
+
+/* vLLM finds out which layers of a GPTQ checkpoint are quantised from names in the headers, where it would see fused ones,
+ * unless config.json lists them (auto_gptq.py, maybe_update_config). NULL without memory; "" when there is nothing to say. */
+static char *quantised_modules(struct sl_plan *plan)
+{
+	const struct sl_model *model = plan->model;
+	struct sl_text text = SL_TEXT_INIT;
+	const struct sl_weight *before = NULL;
+
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_stack *stack = &model->arch->stacks[s];
+		for (unsigned r = 0; stack->pipelined && r < stack->n_weights; r++) {
+			const struct sl_storage *storage = sl_bound_at(model, s, 0, r, 0)->storage;
+			if (!storage || storage == &sl_plain)
+				continue;
+			list_module(&text, &stack->weights[r], before);
+			before = &stack->weights[r];
+		}
+	}
+	sl_text_printf(&text, before ? "]]" : "%s", "");
+	char *copy = text.failed ? NULL : sl_arena_strndup(&plan->view->arena, text.bytes ? text.bytes : "", text.len);
+	sl_text_release(&text);
+	return copy;
+}
+
+static int edit_quantised_modules(struct sl_plan *plan, struct edits *edits)
+{
+	const struct sl_quant *quant = &plan->model->quant;
+	static const char key[] = "modules_in_block_to_quantize";
+
+	if (!plan->engine->fused || !quant->scheme->lists_modules || !quant->object ||
+	    sl_json_member(&plan->model->config.json, quant->object, key))
+		return 0;
+	char *modules = quantised_modules(plan);
+	if (!modules)
+		return sl_fail(plan->err, ENOMEM, "out of memory");
+	if (*modules)
+		edits->list[edits->n++] = (struct sl_config_edit){ .object = quant->object, .keys = key, .value = modules };
+	return 0;
+}
+
 static int add_config(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
@@ -92,8 +142,9 @@ static int add_config(struct sl_plan *plan)
 	edit_dtype(plan, &edits);
 	edit_head_dim(plan, &edits);
 	edit_sizes(plan, &edits);
-	if (edits.n == 0)
-		return 0;
+	int ret = edit_quantised_modules(plan, &edits);
+	if (ret || edits.n == 0)
+		return ret;
 	char *text = sl_config_edited(&plan->model->config, edits.list, edits.n, &view->arena, &len);
 	if (!text)
 		return sl_fail(plan->err, ENOMEM, "out of memory");

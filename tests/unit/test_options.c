@@ -33,7 +33,7 @@ Test(options, values)
 	cr_assert_str_eq(tree.engine, "vllm");
 	cr_assert_str_eq(tree.layout, "tp8");
 	cr_assert_str_eq(tree.mountpoint, "/mnt");
-	cr_assert_eq(tree.part_bytes, UINT64_C(256) << 20);
+	cr_assert_eq(tree.view.part_bytes, UINT64_C(256) << 20);
 }
 
 Test(options, defaults)
@@ -46,7 +46,7 @@ Test(options, defaults)
 	tree = options_for_tree(&options, NULL);
 	cr_assert_null(tree.engine);
 	cr_assert_null(tree.layout);
-	cr_assert_eq(options.read_ahead_kb, 4096);
+	cr_assert_eq(options.read_ahead_kb, OPTIONS_AUTO);
 	cr_assert_eq(options_for_model(&options).format, SL_FORMAT_AUTO);
 	cr_assert_str_eq(options.mount, "");
 }
