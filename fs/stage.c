@@ -332,13 +332,19 @@ static struct batch *find_work(const struct stage *stage)
 static void cut_batch(struct stage *stage, struct batch *batch)
 {
 	struct fill_target targets[BATCH_MAX];
+	struct sl_error err = SL_ERROR_INIT;
+	struct fill *fill;
+	int rc;
 
 	batch->is_cut = true;
 	for (size_t i = 0; i < batch->n; i++)
 		targets[i] = (struct fill_target){ part_file(batch->parts[i]), batch->parts[i]->slot->bytes };
 	pthread_mutex_unlock(&stage->lock);
-	batch->rc = fill_open(&batch->fill, stage->source, targets, batch->n, &batch->err);
+	rc = fill_open(&fill, stage->source, targets, batch->n, &err);
 	pthread_mutex_lock(&stage->lock);
+	batch->fill = fill;
+	batch->rc = rc;
+	batch->err = err;
 	pthread_cond_broadcast(&stage->work);
 }
 
