@@ -14,7 +14,8 @@ const struct sl_arch *const sl_archs[] = {
 	&sl_arch_phi3,  &sl_arch_gemma2,  &sl_arch_gemma3, &sl_arch_gemma3_multimodal,
 	&sl_arch_gpt2,  &sl_arch_opt,     &sl_arch_falcon, &sl_arch_bert,
 	&sl_arch_mixtral, &sl_arch_qwen3_moe, &sl_arch_deepseek, &sl_arch_glm4_moe, &sl_arch_kimi_k25, &sl_arch_gpt_oss, &sl_arch_minimax_m2,
-	&sl_arch_llama4, &sl_arch_qwen3_5_moe,
+	&sl_arch_llama4, &sl_arch_qwen3_5_moe, &sl_arch_gemma4, &sl_arch_minimax_m3, &sl_arch_minimax_m3_text,
+	&sl_arch_deepseek_v4, &sl_arch_kimi_k3,
 	NULL,
 };
 
@@ -25,13 +26,8 @@ const struct sl_arch *const sl_archs[] = {
 /* clang-format off */
 /* To add an architecture that is known but refused: a row with what it would need. */
 const struct sl_refused_arch sl_refused_archs[] = {
-	{ "DeepseekV4ForCausalLM",                    MLA },
-	{ "Gemma4ForConditionalGeneration",           MOE },
-	{ "KimiK3ForConditionalGeneration",           HYBRID },
 	{ "KimiLinearForCausalLM",                    HYBRID },
 	{ "MiniMaxM1ForCausalLM",                     HYBRID },
-	{ "MiniMaxM3SparseForCausalLM",               MOE },
-	{ "MiniMaxM3SparseForConditionalGeneration",  MOE },
 	{ "QWenLMHeadModel",                          "vLLM dropped this architecture" },
 	{ "Qwen2MoeForCausalLM",                      MOE },
 };

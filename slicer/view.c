@@ -336,7 +336,20 @@ static int add_vector(struct sl_plan *plan, const struct group *g, unsigned i)
 	return sl_plan_shape(plan, dims, g->n > 1 ? 2 : 1);
 }
 
-/* The last row's tensor as it is, once per expert. */
+/* The component of a group's parts that is loaded last: the one whose name is the greatest (vLLM sorts names in a file). */
+static const struct sl_tensor *last_loaded(const struct sl_plan *plan, const struct group *g, unsigned i, uint64_t expert)
+{
+	const struct sl_tensor *last = NULL;
+
+	for (unsigned r = g->first; r < g->first + g->n; r++) {
+		const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, r, expert), i);
+		if (t && (!last || strcmp(t->name, last->name) > 0))
+			last = t;
+	}
+	return last;
+}
+
+/* The last part's tensor as it is, once per expert. */
 static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 {
 	struct sl_range experts = experts_of(plan, g);
@@ -345,7 +358,7 @@ static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 	int ret = 0;
 
 	for (uint64_t e = 0; e < experts.n && !ret; e++) {
-		t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first + g->n - 1, expert_at(plan, g, experts, e)), i);
+		t = last_loaded(plan, g, i, expert_at(plan, g, experts, e));
 		ret = sl_plan_whole(plan, t);
 		dims[1] = t->n_dims ? t->shape[0] : 1;
 	}
