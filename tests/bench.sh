@@ -63,7 +63,7 @@ row()
 
 ratio()
 {
-	awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a > 0 ? b / a : 0 }'
+	awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (a > 0 ? b / a : 0) }'
 }
 
 mount_rankfs()

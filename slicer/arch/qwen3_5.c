@@ -45,7 +45,7 @@ static const struct sl_weight merger[] = {
 };
 
 static const struct sl_weight before[] = {
-	SL_EMBED("embed_tokens", SL_FIRST_OR_TIED_LAST),
+	SL_EMBED("embed_tokens", SL_EVERY_STAGE),
 };
 
 static const struct sl_weight layer[] = {
