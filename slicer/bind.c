@@ -645,6 +645,14 @@ static int check_axis(const struct sl_model *model, enum sl_part part, const str
 	return 0;
 }
 
+static int check_inputs(const struct sl_model *model, const struct sl_tensor *tensor, uint64_t inputs, struct sl_error *err)
+{
+	if (tensor->n_dims == 1 && tensor->shape[0] == inputs)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' has no element for each of %llu inputs", model->shards.shards[tensor->shard].name,
+		       SL_ESC(tensor->name), (unsigned long long)inputs);
+}
+
 /* A component that is a matrix must cover the logical one exactly in its units. */
 static int check_component(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned i,
 			   struct sl_error *err)
@@ -652,9 +660,11 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	const struct sl_component *c = &bound->storage->components[i];
 	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, i);
 
-	if (!tensor || c->form != SL_MATRIX)
+	if (!tensor || (c->form != SL_MATRIX && c->form != SL_INPUTS))
 		return 0;
 	struct sl_matrix logical = sl_logical_matrix(model, row, bound), stored = sl_stored_matrix(tensor, row);
+	if (c->form == SL_INPUTS)
+		return check_inputs(model, tensor, logical.cols, err);
 	struct sl_units units = sl_units_of(model, row, bound, i);
 	if (is_turned(row, tensor, c))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };

@@ -6,6 +6,22 @@
 #include <string.h>
 
 /* clang-format off */
+
+/* vLLM before 0.23 had the experts' modules one level higher. */
+static const struct sl_renaming before_routed_experts[] = {
+	{ "experts.routed_experts.",           "experts.",           NULL },
+	{ "experts.gate",                      "gate",               NULL },
+	{ "experts._shared_experts._layer.",   "shared_expert.",     "shared_expert." },
+	{ "experts._shared_experts._layer.",   "shared_expert.",     "shared_expert_gate" },
+	{ "experts._shared_experts._layer.",   "shared_experts.",    NULL },
+	{ NULL, NULL, NULL },
+};
+
+#define OLDER_VLLM(release)                                                                                                    \
+	.name = "vllm@" release, .title = "vLLM " release ", the same", .version = release,                                    \
+	.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N", .fused = true, .kv_buffers = true,      \
+	.stages = true, .vocab_pad = 64, .older = true, .drops_tied = true, .keeps_dropped = true
+
 /* To add an engine: an id in engine.h and a row here. */
 const struct sl_engine sl_engines[SL_N_ENGINES] = {
 	[SL_VLLM] = {
@@ -18,6 +34,9 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.stages = true,
 		.vocab_pad = 64,
 	},
+	[SL_VLLM_0_28] = { OLDER_VLLM("0.28") },
+	[SL_VLLM_0_24] = { OLDER_VLLM("0.24") },
+	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .renamed = before_routed_experts },
 	[SL_HF] = {
 		.name = "hf",
 		.title = "transformers, numpy, anything that loads a model directory",

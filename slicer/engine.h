@@ -9,7 +9,14 @@
 
 struct sl_layout;
 
-enum sl_engine_id { SL_VLLM, SL_HF, SL_N_ENGINES };
+enum sl_engine_id { SL_VLLM, SL_VLLM_0_28, SL_VLLM_0_24, SL_VLLM_0_20, SL_HF, SL_N_ENGINES };
+
+/* What an older release calls the modules that the family's file names as the newest one does. */
+struct sl_renaming {
+	const char *now;    /* anywhere in a module's name */
+	const char *then;
+	const char *stored; /* only where the checkpoint's name has this in it; NULL: everywhere */
+};
 
 /* To add an engine: an id above and a row in engine.c. */
 struct sl_engine {
@@ -22,6 +29,10 @@ struct sl_engine {
 	bool native_dtype;   /* keeps each tensor's own dtype (else: all in the model's dtype) */
 	bool kv_buffers;     /* holds the four attention scale buffers of each layer */
 	bool stages;         /* knows pipeline stages */
+	bool older;          /* a release before that of the row above: known, but nothing to list for each model */
+	bool drops_tied;     /* a tied model's stored head is not loaded */
+	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
+	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */
 	unsigned vocab_pad;  /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 };
 

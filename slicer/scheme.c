@@ -106,7 +106,7 @@ static const struct sl_storage gptq = {
 		{ ".qweight", "qweight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
-		{ ".g_idx", "g_idx", SL_LAST, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
+		{ ".g_idx", "g_idx", SL_INPUTS, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
 	}, .n_components = 4,
 };
 static const struct sl_storage gpt_oss = {

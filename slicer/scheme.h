@@ -39,6 +39,7 @@ enum sl_form {
 	SL_SCALAR, /* one element; fused layers hold a vector of them, one a part */
 	SL_LAST,   /* a property that does not divide (weight_shape): fused layers hold the last part's */
 	SL_SINGLE, /* a scalar that fused layers hold once, without dimensions */
+	SL_INPUTS, /* one I32 per input: its group; fused layers hold the last part's, ranks that share inputs their own */
 };
 
 /* The dtype in which the engine holds a component. */
@@ -53,7 +54,7 @@ enum sl_need {
 	SL_REQUIRED, /* the format is only this one when it is there */
 	SL_IF_THERE, /* the engine has it when the checkpoint has it */
 	SL_FILLED,   /* the engine has it in any case: `fill` where the checkpoint has none */
-	SL_DROPPED,  /* the checkpoint may have it, the engine does not load it */
+	SL_DROPPED,  /* the checkpoint may have it, the engine does not load it, or only older releases do (engine.h) */
 };
 
 struct sl_component {

@@ -37,7 +37,7 @@ static void edit_tie(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_model *model = plan->model;
 
-	if (plan->engine->fused && model->tied && model->head_stored && !(model->arch->flags & SL_NO_HEAD))
+	if (plan->engine->fused && !plan->engine->drops_tied && model->tied && model->head_stored && !(model->arch->flags & SL_NO_HEAD))
 		edit(edits, false, "tie_word_embeddings", "false");
 }
 

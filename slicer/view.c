@@ -5,6 +5,7 @@
 
 #include "slicer/plan.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,10 +56,26 @@ static const char *stack_name(const struct sl_engine *engine, const struct sl_st
 	return engine->fused ? either(stack->engine, hf) : hf;
 }
 
+/* A module as an older release calls it; `buf` holds SL_MODULE_NAME_MAX bytes. */
+static const char *renamed_module(const struct sl_engine *engine, const struct sl_weight *row, const char *module, char *buf)
+{
+	for (const struct sl_renaming *r = engine->renamed; r && r->now; r++) {
+		const char *at = strstr(module, r->now);
+
+		if (!at || (r->stored && !strstr(row->name, r->stored)))
+			continue;
+		snprintf(buf, SL_MODULE_NAME_MAX, "%.*s%s%s", (int)(at - module), module, r->then, at + strlen(r->now));
+		return buf;
+	}
+	return module;
+}
+
 static void tensor_name(const struct sl_plan *plan, const struct group *g, const char *module, const char *suffix, char *out)
 {
 	size_t len = sl_stack_prefix(stack_name(plan->engine, stack_of(plan, g)), g->layer, out);
+	char then[SL_MODULE_NAME_MAX];
 
+	module = renamed_module(plan->engine, row_of(plan, g, g->first), module, then);
 	len = sl_name_append_expert(out, len, module, g->expert);
 	sl_name_append(out, len, suffix);
 }
@@ -71,9 +88,11 @@ static bool is_last_stage(const struct sl_view *view)
 /* ---- the head and the embedding ---- */
 
 /* The engine computes with the embedding as its head: one tensor, two names. */
-static bool shares_head(const struct sl_model *model)
+static bool shares_head(const struct sl_view *view)
 {
-	return model->tied && (!model->head_stored || (model->arch->flags & SL_NO_HEAD));
+	const struct sl_model *model = view->model;
+
+	return model->tied && (!model->head_stored || (model->arch->flags & SL_NO_HEAD) || view->engine->drops_tied);
 }
 
 static bool on_stage(const struct sl_view *view, const struct sl_weight *row)
@@ -86,7 +105,7 @@ static bool on_stage(const struct sl_view *view, const struct sl_weight *row)
 	case SL_LAST_STAGE:
 		return is_last_stage(view);
 	case SL_FIRST_OR_TIED_LAST:
-		return view->stage == 0 || (is_last_stage(view) && shares_head(view->model));
+		return view->stage == 0 || (is_last_stage(view) && shares_head(view));
 	}
 	return false;
 }
@@ -111,7 +130,7 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 	const struct sl_weight *row = &stack_of(plan, embed)->weights[embed->first];
 	struct group head = { 0 };
 
-	if (plan->engine->fused && shares_head(plan->model) && find_head(plan->model->arch, &head)) {
+	if (plan->engine->fused && shares_head(plan->view) && find_head(plan->model->arch, &head)) {
 		const struct sl_weight *head_row = &stack_of(plan, &head)->weights[head.first];
 		if (on_stage(plan->view, head_row)) {
 			tensor_name(plan, &head, module_name(plan->engine, head_row), ".weight", out);
@@ -365,6 +384,42 @@ static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 	return ret ? ret : sl_plan_shape(plan, is_stack_of_experts(plan, g) ? dims : dims + 1, is_stack_of_experts(plan, g) ? 2 : 1);
 }
 
+/* The groups 0, 0, …, 1, 1, … of n inputs, which act-order would mix. */
+static int add_group_numbers(struct sl_plan *plan, uint64_t n, uint64_t group)
+{
+	uint32_t *numbers = sl_arena_array(&plan->view->arena, n ? n : 1, sizeof(*numbers));
+
+	if (!numbers)
+		return sl_fail(plan->err, ENOMEM, "out of memory");
+	for (uint64_t i = 0; i < n; i++)
+		numbers[i] = htole32((uint32_t)(i / group));
+	return sl_plan_data(plan, numbers, n * sizeof(*numbers));
+}
+
+/* The group of each input of the rank. vLLM has them counted over all inputs; where a rank is a model of its own they begin
+ * at 0 with its own scales, and the first rank's, which are in order (act-order in groups is refused), fit all. */
+static int add_inputs(struct sl_plan *plan, const struct group *g, unsigned i)
+{
+	const struct sl_stack *stack = stack_of(plan, g);
+	const struct sl_bound *bound = bound_of(plan, g, g->first, g->expert);
+	const struct sl_tensor *t = last_loaded(plan, g, i, g->expert);
+	struct sl_weight vector = *row_of(plan, g, g->first);
+	struct sl_share share;
+
+	if (is_stack_of_experts(plan, g))
+		return sl_fail(plan->err, EINVAL, "%s: how it holds experts of %s is not known: use %s/", plan->engine->name,
+			       bound->storage->name, sl_engines[SL_VLLM].name);
+	int ret = find_share(plan, stack, &vector, bound->storage, sl_logical_matrix(plan->model, &vector, bound), &share);
+	if (ret)
+		return ret;
+	struct sl_range inputs = { plan->engine->fused ? share.cols.first : 0, share.cols.n, 0 };
+	vector.in = SL_NO_AXIS;
+	vector.order = SL_PLAIN;
+	ret = t ? sl_plan_block(plan, stack->part, &vector, t, 0, inputs, (struct sl_range){ 0, 1, 0 })
+		: add_group_numbers(plan, inputs.n, sl_units_of(plan->model, row_of(plan, g, g->first), bound, 1).in);
+	return ret ? ret : sl_plan_shape(plan, &inputs.n, 1);
+}
+
 static int add_single(struct sl_plan *plan)
 {
 	int ret = sl_plan_fill(plan, plan->model->quant.fill, 1);
@@ -424,8 +479,8 @@ static int add_component(struct sl_plan *plan, const struct group *g, unsigned i
 	int ret = sl_plan_tensor(plan, name, component_dtype(plan, g, i));
 	if (ret)
 		return ret;
-	if (t && g->n == 1 && (is_whole(plan, row_of(plan, g, g->first)) || !plan->engine->fused) &&
-	    (c->form != SL_MATRIX || is_whole(plan, row_of(plan, g, g->first))) && (c->form != SL_SCALAR || !plan->engine->fused)) {
+	bool whole = is_whole(plan, row_of(plan, g, g->first)), divides = c->form == SL_MATRIX || c->form == SL_INPUTS;
+	if (t && g->n == 1 && (whole || (!plan->engine->fused && !divides)) && (c->form != SL_SCALAR || !plan->engine->fused)) {
 		ret = sl_plan_whole(plan, t);
 		return ret ? ret : sl_plan_shape(plan, t->shape, t->n_dims);
 	}
@@ -433,6 +488,8 @@ static int add_component(struct sl_plan *plan, const struct group *g, unsigned i
 		return add_matrices(plan, g, i);
 	if (c->form == SL_SCALAR)
 		return add_vector(plan, g, i);
+	if (c->form == SL_INPUTS)
+		return add_inputs(plan, g, i);
 	return c->form == SL_LAST ? add_last(plan, g, i) : add_single(plan);
 }
 
@@ -495,7 +552,7 @@ static bool is_held(const struct sl_plan *plan, const struct group *g)
 
 	if (!on_stage(plan->view, row) || (row->flags & (plan->engine->fused ? SL_UNLOADED : SL_AGAIN)))
 		return false;
-	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->model))
+	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->view))
 		return false;
 	return (row->flags & SL_INDICES) || bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
 }
@@ -506,7 +563,9 @@ static bool holds_component(const struct sl_plan *plan, const struct group *g, u
 	const struct sl_bound *bound = bound_of(plan, g, g->first, experts_of(plan, g).first);
 	uint8_t need = bound->storage->components[i].need;
 
-	return bound->tensors[i] ? !(plan->engine->fused && need == SL_DROPPED) : plan->engine->fused && need == SL_FILLED;
+	if (plan->engine->fused && need == SL_DROPPED)
+		return plan->engine->keeps_dropped;
+	return bound->tensors[i] ? true : plan->engine->fused && need == SL_FILLED;
 }
 
 /* All rows of a group are stored alike, or there is no one matrix of them. */
