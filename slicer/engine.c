@@ -43,6 +43,7 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.version = "transformers 5",
 		.usage = "AutoModelForCausalLM.from_pretrained(\"%s/rank-R\")",
 		.rank_dirs = true,
+		.drafts = true,
 		.native_dtype = true,
 	},
 };

@@ -29,6 +29,7 @@ struct sl_engine {
 	bool native_dtype;   /* keeps each tensor's own dtype (else: all in the model's dtype) */
 	bool kv_buffers;     /* holds the four attention scale buffers of each layer */
 	bool stages;         /* knows pipeline stages */
+	bool drafts;         /* next-n layers (MTP) stand beside the others, whole and as stored */
 	bool older;          /* a release before that of the row above: known, but nothing to list for each model */
 	bool drops_tied;     /* a tied model's stored head is not loaded */
 	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */

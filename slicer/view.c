@@ -798,12 +798,31 @@ static int add_stack(struct sl_plan *plan, unsigned stack)
 	return ret;
 }
 
+/* Layers that follow the last one; what they are made of is for whoever loads them to know. */
+static int add_drafts(struct sl_plan *plan)
+{
+	int ret = 0;
+
+	plan->section++;
+	for (uint32_t i = 0; i < plan->model->n_drafts && !ret; i++) {
+		const struct sl_tensor *t = &plan->model->shards.tensors[plan->model->drafts[i]];
+		ret = sl_plan_tensor(plan, t->name, t->dtype);
+		if (!ret)
+			ret = sl_plan_whole(plan, t);
+		if (!ret)
+			ret = sl_plan_shape(plan, t->shape, t->n_dims);
+	}
+	return ret;
+}
+
 static int make_plan(struct sl_plan *plan)
 {
 	int ret = 0;
 
 	for (unsigned s = 0; s < plan->model->arch->n_stacks && !ret; s++)
 		ret = add_stack(plan, s);
+	if (!ret && plan->engine->drafts)
+		ret = add_drafts(plan);
 	if (!ret)
 		ret = sl_plan_parts(plan, SL_SERVED_MAX);
 	return ret ? ret : sl_plan_served(plan);
