@@ -663,15 +663,23 @@ static int add_stack(struct sl_plan *plan, unsigned stack)
 	return ret;
 }
 
-static int make_plan(struct sl_plan *plan)
+static int add_stacks(struct sl_plan *plan)
 {
 	int ret = 0;
 
 	for (unsigned s = 0; s < plan->model->arch->n_stacks && !ret; s++)
 		ret = add_stack(plan, s);
+	return ret;
+}
+
+static int make_plan(struct sl_plan *plan)
+{
+	const struct sl_engine *engine = plan->engine;
+	int ret = engine->plan ? engine->plan(plan) : add_stacks(plan);
+
 	if (!ret)
-		ret = sl_plan_parts(plan, SL_SERVED_MAX);
-	return ret ? ret : sl_plan_served(plan);
+		ret = engine->container->lay(plan);
+	return ret || !engine->beside ? ret : engine->beside(plan);
 }
 
 static int check_request(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
@@ -694,6 +702,8 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	*out = NULL;
 	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;
 	plan.part_bytes = options && options->part_bytes ? options->part_bytes : UINT64_C(512) << 20;
+	if (engine->undivided)
+		plan.part_bytes = UINT64_MAX;
 	int ret = check_request(model, engine, layout, stage, rank, plan.err);
 	if (ret)
 		return ret;
