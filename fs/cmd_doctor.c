@@ -5,9 +5,11 @@
  * is only good to know.
  */
 #include "fs/command.h"
+#include "fs/memory.h"
 #include "fs/options.h"
 #include "fs/print.h"
 #include "fs/serve.h"
+#include "fs/slot.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -182,6 +184,22 @@ static void check_passthrough(struct finding *finding)
 	advise(finding, "it needs Linux 6.9, a rankfs built with libfuse 3.17.1, and root; reads are right without it");
 }
 
+static void check_staging(struct finding *finding)
+{
+	struct sl_error err = SL_ERROR_INIT;
+	struct slots *slots;
+
+	if (!serve_libfuse_has_passthrough() || !kernel_is_at_least(6, 9) || !may_administrate()) {
+		say(finding, NO, "it rests on passthrough");
+	} else if (slots_open(&slots, memory_available() / STAGE_SHARE, &err)) {
+		say(finding, NO, "%s", err.text);
+	} else {
+		say(finding, YES, "up to %s, %s", print_size(slots_budget(slots)).text, slots_kind(slots));
+		slots_close(slots);
+	}
+	advise(finding, "weight files are streamed: two to five times slower on first touch, and the same bytes");
+}
+
 static void check_read_ahead(struct finding *finding)
 {
 	if (!geteuid() && !access("/sys/class/bdi", W_OK))
@@ -294,6 +312,7 @@ static const struct check {
 	{ "mounting", check_mount, true },
 	{ "libfuse", check_libfuse, false },
 	{ "passthrough", check_passthrough, false },
+	{ "staging", check_staging, false },
 	{ "read-ahead", check_read_ahead, false },
 	{ "requests", check_connections, false },
 	{ "huge pages", check_huge_pages, false },

@@ -25,7 +25,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STAGE_SHARE	     4 /* of the available memory: a quarter */
 #define STREAM_READ_AHEAD_KB 4096
 
 /* What the command line asks for, then what it became. */

@@ -2,9 +2,9 @@
  * fill.c - cutting pieces into units, and the two kinds of unit: a window of the source, scattered; a stretch of one piece,
  * made by the slicer.
  *
- * A window is mapped by one system call before it is copied and let go of after, so that the page tables and what is shown
- * as resident stay small. Where its pages are not in the cache yet, the kernel is told to read them and the next windows in
- * large requests: page faults would ask for 128 KiB at a time, and wait for each.
+ * A window is mapped, with all its pages, just for its copying: page tables of a whole model would take a 512th of its size.
+ * Where its pages are not in the cache yet, the kernel is told to read them and the next windows in large requests: page
+ * faults would ask for 128 KiB at a time, and wait for each.
  */
 #include "fs/fill.h"
 #include "fs/guard.h"
@@ -29,11 +29,6 @@
 #define STREAM_MIN (16u << 10)		 /* bytes of a run from which on stores go past the caches */
 #define PAGE	   UINT64_C(4096)
 
-struct fill_source {
-	const struct sl_model *model;
-	unsigned char **maps; /* per shard; NULL: it could not be mapped, or is empty */
-};
-
 /* A copied piece: `count` runs of the source, one after another at dst. */
 struct job {
 	uint64_t src, end; /* source bytes from the first run to the last */
@@ -50,15 +45,14 @@ struct unit {
 };
 
 struct fill {
-	struct fill_source *source;
+	const struct sl_model *model;
 	struct fill_target *targets;
 	size_t n_targets;
 	struct job *jobs;
 	size_t n_jobs, room_jobs;
 	struct unit *units;
 	size_t n_units, room_units;
-	struct guard_range *ranges; /* all that a unit may touch: the shards, the targets */
-	size_t n_ranges;
+	struct guard_range *ranges; /* of the targets */
 };
 
 static uint64_t min(uint64_t a, uint64_t b)
@@ -69,46 +63,6 @@ static uint64_t min(uint64_t a, uint64_t b)
 static uint64_t max(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
-}
-
-/* ---- the source ---- */
-
-/* A shard that cannot be mapped is read instead. */
-static unsigned char *map_shard(const struct sl_shard *shard)
-{
-	void *map = shard->size ? mmap(NULL, shard->size, PROT_READ, MAP_SHARED, shard->fd, 0) : MAP_FAILED;
-
-	return map == MAP_FAILED ? NULL : map;
-}
-
-int fill_source_open(struct fill_source **out, const struct sl_model *model, struct sl_error *err)
-{
-	struct fill_source *source = calloc(1, sizeof(*source));
-	uint32_t n = model->shards.n_shards;
-
-	*out = NULL;
-	if (source)
-		source->maps = calloc(n + 1u, sizeof(*source->maps));
-	if (!source || !source->maps) {
-		free(source);
-		return sl_fail(err, ENOMEM, "no memory to map %u shards", n);
-	}
-	source->model = model;
-	for (uint32_t i = 0; i < n; i++)
-		source->maps[i] = map_shard(&model->shards.shards[i]);
-	*out = source;
-	return guard_install(err);
-}
-
-void fill_source_close(struct fill_source *source)
-{
-	if (!source)
-		return;
-	for (uint32_t i = 0; i < source->model->shards.n_shards; i++)
-		if (source->maps[i])
-			munmap(source->maps[i], source->model->shards.shards[i].size);
-	free(source->maps);
-	free(source);
 }
 
 /* ---- cutting the work ---- */
@@ -190,8 +144,7 @@ static bool is_inside(const struct sl_shard *shard, const struct sl_piece *p)
 
 static int add_piece(struct fill *fill, const struct sl_piece *p, unsigned char *dst, struct sl_error *err)
 {
-	if (p->op != SL_OP_COPY || !fill->source->maps[p->shard] || is_scattered(fill, p) ||
-	    !is_inside(&fill->source->model->shards.shards[p->shard], p))
+	if (p->op != SL_OP_COPY || is_scattered(fill, p) || !is_inside(&fill->model->shards.shards[p->shard], p))
 		return add_alone(fill, p, dst, err);
 	return add_job(fill, p, dst, err);
 }
@@ -256,20 +209,15 @@ static int cut(struct fill *fill, struct sl_error *err)
 	return add_windows(fill, err);
 }
 
-static void list_ranges(struct fill *fill)
+/* Copy the targets. */
+static void take_targets(struct fill *fill, const struct fill_target *targets)
 {
-	const struct sl_shards *shards = &fill->source->model->shards;
-
-	for (uint32_t i = 0; i < shards->n_shards; i++)
-		if (fill->source->maps[i])
-			fill->ranges[fill->n_ranges++] =
-				(struct guard_range){ fill->source->maps[i], shards->shards[i].size };
+	memcpy(fill->targets, targets, fill->n_targets * sizeof(*targets));
 	for (size_t i = 0; i < fill->n_targets; i++)
-		fill->ranges[fill->n_ranges++] =
-			(struct guard_range){ fill->targets[i].bytes, fill->targets[i].file->size };
+		fill->ranges[i] = (struct guard_range){ targets[i].bytes, targets[i].file->size };
 }
 
-int fill_open(struct fill **out, struct fill_source *source, const struct fill_target *targets, size_t n,
+int fill_open(struct fill **out, const struct sl_model *model, const struct fill_target *targets, size_t n,
 	      struct sl_error *err)
 {
 	struct fill *fill = calloc(1, sizeof(*fill));
@@ -278,13 +226,12 @@ int fill_open(struct fill **out, struct fill_source *source, const struct fill_t
 	*out = NULL;
 	if (!fill)
 		return no_memory(err);
-	fill->source = source;
+	fill->model = model;
 	fill->n_targets = n;
 	fill->targets = calloc(n, sizeof(*targets));
-	fill->ranges = calloc(source->model->shards.n_shards + n, sizeof(*fill->ranges));
+	fill->ranges = calloc(n, sizeof(*fill->ranges));
 	if (fill->targets && fill->ranges) {
-		memcpy(fill->targets, targets, n * sizeof(*targets));
-		list_ranges(fill);
+		take_targets(fill, targets);
 		rc = cut(fill, err);
 	} else {
 		rc = no_memory(err);
@@ -341,8 +288,8 @@ static void copy(unsigned char *dst, const unsigned char *src, size_t len)
 	memcpy(dst, src, len);
 }
 
-/* What of a job lies in source bytes [start, end). */
-static void copy_job(const struct job *job, const unsigned char *map, uint64_t start, uint64_t end)
+/* What of a job lies in source bytes [start, end), the first of which is at `window`. */
+static void copy_job(const struct job *job, const unsigned char *window, uint64_t start, uint64_t end)
 {
 	uint64_t from = start > job->src ? start - job->src : 0, to = min(end, job->end) - job->src;
 
@@ -350,13 +297,14 @@ static void copy_job(const struct job *job, const unsigned char *map, uint64_t s
 		uint64_t run = i * job->stride, low = max(from, run), high = min(to, run + job->run);
 
 		if (low < high)
-			copy(job->dst + i * job->run + (low - run), map + job->src + low, high - low);
+			copy(job->dst + i * job->run + (low - run), window + (job->src + low - start), high - low);
 	}
 }
 
 struct work {
 	const struct fill *fill;
 	const struct unit *unit;
+	const unsigned char *window; /* of the source, mapped; NULL: made by the slicer */
 	struct sl_error *err;
 };
 
@@ -365,11 +313,10 @@ static int copy_window(void *context)
 	const struct work *work = context;
 	const struct unit *unit = work->unit;
 	const struct job *jobs = work->fill->jobs + unit->first;
-	const unsigned char *map = work->fill->source->maps[jobs->shard];
 
 	for (uint32_t i = 0; i < unit->n && jobs[i].src < unit->end; i++)
 		if (jobs[i].end > unit->start)
-			copy_job(&jobs[i], map, unit->start, unit->end);
+			copy_job(&jobs[i], work->window, unit->start, unit->end);
 #ifdef __x86_64__
 	_mm_sfence();
 #endif
@@ -381,7 +328,7 @@ static int make_alone(void *context)
 	const struct work *work = context;
 	const struct unit *unit = work->unit;
 
-	return sl_piece_read(work->fill->source->model, unit->piece, unit->start, unit->end - unit->start,
+	return sl_piece_read(work->fill->model, unit->piece, unit->start, unit->end - unit->start,
 			     unit->dst + unit->start, work->err);
 }
 
@@ -404,16 +351,13 @@ static void read_ahead(const struct sl_shard *shard, uint64_t start, uint64_t en
 		readahead(shard->fd, (off_t)start, min(REQUEST, end - start));
 }
 
-static void advise(unsigned char *map, const struct unit *unit, int advice)
-{
-	madvise(map + unit->start, unit->end - unit->start, advice);
-}
-
 /* ---- a unit ---- */
 
 static int run_guarded(struct work *work, guard_fn *fn)
 {
-	return guard_run(work->fill->ranges, work->fill->n_ranges, fn, work);
+	struct guard_range window = { work->window, work->window ? work->unit->end - work->unit->start : 0 };
+
+	return guard_run(work->fill->ranges, work->fill->n_targets, window, fn, work);
 }
 
 /* A mapping has failed: that the source changed would explain it. */
@@ -427,20 +371,24 @@ static int explain(const struct sl_shard *shard, struct sl_error *err)
 static int scatter(struct work *work)
 {
 	const struct unit *unit = work->unit;
-	uint32_t shard = work->fill->jobs[unit->first].shard;
-	const struct sl_shard *source = &work->fill->source->model->shards.shards[shard];
+	const struct sl_shard *shard = &work->fill->model->shards.shards[work->fill->jobs[unit->first].shard];
+	size_t len = unit->end - unit->start;
+	void *map;
 	int rc;
 
-	read_ahead(source, unit->start, unit->end);
-	advise(work->fill->source->maps[shard], unit, MADV_POPULATE_READ);
+	read_ahead(shard, unit->start, unit->end);
+	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE | MAP_POPULATE, shard->fd, (off_t)unit->start);
+	if (map == MAP_FAILED)
+		return sl_fail(work->err, errno, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(errno));
+	work->window = map;
 	rc = run_guarded(work, copy_window);
-	advise(work->fill->source->maps[shard], unit, MADV_DONTNEED);
-	return rc == -EFAULT ? explain(source, work->err) : rc;
+	munmap(map, len);
+	return rc == -EFAULT ? explain(shard, work->err) : rc;
 }
 
 int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
 {
-	struct work work = { fill, &fill->units[unit], err };
+	struct work work = { fill, &fill->units[unit], NULL, err };
 	int rc;
 
 	if (!work.unit->piece)
@@ -452,7 +400,7 @@ int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
 /* Reading nothing of a shard still looks whether it has changed. */
 static int verify_shard(const struct fill *fill, uint32_t shard, struct sl_error *err)
 {
-	return sl_shard_read(&fill->source->model->shards.shards[shard], NULL, 0, 0, err);
+	return sl_shard_read(&fill->model->shards.shards[shard], NULL, 0, 0, err);
 }
 
 /* Pieces that the slicer made were verified as they were read. */

@@ -22,13 +22,6 @@
 #include "slicer/model.h"
 #include <stddef.h>
 
-/* The shards of a model, mapped. */
-struct fill_source;
-
-/* The model must outlive it. Installs the handler of SIGBUS. */
-int fill_source_open(struct fill_source **out, const struct sl_model *model, struct sl_error *err) SL_MUST_CHECK;
-void fill_source_close(struct fill_source *source);
-
 struct fill_target {
 	const struct sl_file *file;
 	unsigned char *bytes; /* file->size of them */
@@ -36,8 +29,8 @@ struct fill_target {
 
 struct fill;
 
-/* Cut the work of `n` targets into units. The targets are copied. */
-int fill_open(struct fill **out, struct fill_source *source, const struct fill_target *targets, size_t n,
+/* Cut the work of `n` targets, files of one model, into units. guard_install() must have been called. */
+int fill_open(struct fill **out, const struct sl_model *model, const struct fill_target *targets, size_t n,
 	      struct sl_error *err) SL_MUST_CHECK;
 void fill_close(struct fill *fill);
 

@@ -8,22 +8,29 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 
 struct guarded {
 	const struct guard_range *ranges;
 	size_t n;
+	struct guard_range more;
 	sigjmp_buf back;
 };
 
 static __thread struct guarded *volatile guarded;
 
-static int is_within(const struct guarded *g, const unsigned char *at)
+static bool is_in(const struct guard_range *range, const unsigned char *at)
+{
+	return at >= range->start && at < range->start + range->len;
+}
+
+static bool is_guarded(const struct guarded *g, const unsigned char *at)
 {
 	for (size_t i = 0; i < g->n; i++)
-		if (at >= g->ranges[i].start && at < g->ranges[i].start + g->ranges[i].len)
-			return 1;
-	return 0;
+		if (is_in(&g->ranges[i], at))
+			return true;
+	return is_in(&g->more, at);
 }
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
@@ -31,7 +38,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 	struct guarded *g = guarded;
 
 	(void)context;
-	if (g && is_within(g, info->si_addr))
+	if (g && is_guarded(g, info->si_addr))
 		siglongjmp(g->back, 1);
 	signal(sig, SIG_DFL); /* the instruction faults again, for good */
 }
@@ -45,9 +52,9 @@ int guard_install(struct sl_error *err)
 	return 0;
 }
 
-int guard_run(const struct guard_range *ranges, size_t n, guard_fn *fn, void *context)
+int guard_run(const struct guard_range *ranges, size_t n, struct guard_range more, guard_fn *fn, void *context)
 {
-	struct guarded g = { .ranges = ranges, .n = n };
+	struct guarded g = { .ranges = ranges, .n = n, .more = more };
 	int rc;
 
 	if (sigsetjmp(g.back, 0)) {

@@ -19,9 +19,10 @@ struct guard_range {
 /* Install the handler. Once, before any thread runs guarded. */
 int guard_install(struct sl_error *err) SL_MUST_CHECK;
 
-/* Run `fn`, which may be cut off in the middle: it holds no lock and owns nothing. What it returns, or -EFAULT. Not to be
- * nested. */
+/* Run `fn`, which may be cut off in the middle: it holds no lock and owns nothing. Guarded are `n` ranges and one `more`
+ * (of length 0: none). What `fn` returns, or -EFAULT. Not to be nested. */
 typedef int guard_fn(void *context);
-int guard_run(const struct guard_range *ranges, size_t n, guard_fn *fn, void *context) SL_MUST_CHECK;
+int guard_run(const struct guard_range *ranges, size_t n, struct guard_range more, guard_fn *fn,
+	      void *context) SL_MUST_CHECK;
 
 #endif

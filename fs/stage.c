@@ -5,6 +5,7 @@
 #include "fs/stage.h"
 #include "fs/backing.h"
 #include "fs/fill.h"
+#include "fs/guard.h"
 #include "fs/line.h"
 #include "fs/log.h"
 #include "fs/slot.h"
@@ -36,7 +37,7 @@ struct batch {
 
 struct stage {
 	struct tree *tree;
-	struct fill_source *source; /* NULL: nothing is staged */
+	bool staging; /* with a budget */
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* units, a batch, or memory for one */
 	pthread_t threads[THREADS_MAX];
@@ -289,6 +290,15 @@ static void unlink_batch(struct stage *stage, struct batch *batch)
 	*at = batch->next;
 }
 
+/* Once for each part and errno: whoever reads it then gets the same error, or not any more. */
+static void log_failure(const struct batch *batch)
+{
+	char what[320];
+
+	snprintf(what, sizeof(what), "staging %s", part_file(batch->parts[0])->name);
+	log_file_error((uintptr_t)batch->parts[0], what, &batch->err);
+}
+
 /* All that was begun of a batch has ended. Under the lock, which is let go of meanwhile. */
 static void end_batch(struct stage *stage, struct batch *batch)
 {
@@ -299,7 +309,7 @@ static void end_batch(struct stage *stage, struct batch *batch)
 	if (!batch->rc)
 		batch->rc = fill_verify(batch->fill, &batch->err);
 	if (batch->rc)
-		log_line(LOG_ERR, "staging %s: %s; it is streamed", part_file(batch->parts[0])->name, batch->err.text);
+		log_failure(batch);
 	pthread_mutex_lock(&stage->lock);
 	for (size_t i = 0; i < batch->n; i++) {
 		end_part(stage, batch->parts[i], batch->rc);
@@ -332,13 +342,19 @@ static struct batch *find_work(const struct stage *stage)
 static void cut_batch(struct stage *stage, struct batch *batch)
 {
 	struct fill_target targets[BATCH_MAX];
+	struct sl_error err = SL_ERROR_INIT;
+	struct fill *fill;
+	int rc;
 
 	batch->is_cut = true;
 	for (size_t i = 0; i < batch->n; i++)
 		targets[i] = (struct fill_target){ part_file(batch->parts[i]), batch->parts[i]->slot->bytes };
 	pthread_mutex_unlock(&stage->lock);
-	batch->rc = fill_open(&batch->fill, stage->source, targets, batch->n, &batch->err);
+	rc = fill_open(&fill, tree_model(stage->tree), targets, batch->n, &err);
 	pthread_mutex_lock(&stage->lock);
+	batch->fill = fill;
+	batch->rc = rc;
+	batch->err = err;
 	pthread_cond_broadcast(&stage->work);
 }
 
@@ -448,7 +464,7 @@ static struct part *part_of(struct stage *stage, const struct node *node)
 
 	if (node->kind == NODE_SOURCE)
 		return source_part(stage, node);
-	if (index < 0 || !stage->source)
+	if (index < 0 || !stage->staging)
 		return NULL;
 	line = line_of(stage, node->view);
 	return line ? &line->parts[index] : NULL;
@@ -563,13 +579,14 @@ int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_
 	if (!stage)
 		return sl_fail(err, ENOMEM, "no memory to stage files");
 	stage->tree = tree;
+	stage->staging = budget > 0;
 	stage->device = -1;
 	stage->read_ahead = READ_AHEAD_MAX;
 	snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "nothing is mounted yet");
 	init_lock(stage);
 	rc = slots_open(&stage->slots, budget, err);
 	if (!rc && budget)
-		rc = fill_source_open(&stage->source, tree_model(tree), err);
+		rc = guard_install(err);
 	if (rc)
 		stage_free(stage);
 	else
@@ -594,7 +611,10 @@ static int probe(struct stage *stage, int device)
 	if (id > 0)
 		backing_close(device, id);
 	slots_close(slots);
-	snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "%s", rc ? err.text : strerror(-id));
+	snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "%s",
+		 rc		? err.text
+		 : id == -EPERM ? "it takes CAP_SYS_ADMIN, outside of user namespaces"
+				: strerror(-id));
 	return rc ? rc : id < 0 ? id : 0;
 }
 
@@ -631,7 +651,7 @@ void stage_start(struct stage *stage, int device, const char *why)
 		snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "%s", why);
 	else if (!probe(stage, device))
 		stage->device = device;
-	if (stage->device >= 0 && stage->source)
+	if (stage->device >= 0 && stage->staging)
 		start_threads(stage);
 	pthread_mutex_unlock(&stage->lock);
 }
@@ -677,7 +697,6 @@ void stage_free(struct stage *stage)
 		stage->passed = part->next;
 		free(part);
 	}
-	fill_source_close(stage->source);
 	slots_close(stage->slots);
 	pthread_cond_destroy(&stage->work);
 	pthread_mutex_destroy(&stage->lock);
@@ -690,7 +709,7 @@ void stage_figures(struct stage *stage, struct stage_figures *figures)
 	*figures = (struct stage_figures){
 		.passthrough = stage->device < 0 ? stage->passthrough_why : NULL,
 		.staging = stage->n_threads ? NULL
-			   : stage->source  ? "nothing is passed through"
+			   : stage->staging ? "nothing is passed through"
 					    : "stage=off",
 		.kind = slots_kind(stage->slots),
 		.budget = slots_budget(stage->slots),

@@ -21,6 +21,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define STAGE_SHARE 4 /* of the available memory, when nobody says how much: a quarter */
+
 struct stage;
 struct part;
 

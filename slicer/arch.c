@@ -14,6 +14,8 @@ const struct sl_arch *const sl_archs[] = {
 	&sl_arch_phi3,  &sl_arch_gemma2,  &sl_arch_gemma3, &sl_arch_gemma3_multimodal,
 	&sl_arch_gpt2,  &sl_arch_opt,     &sl_arch_falcon, &sl_arch_bert,
 	&sl_arch_mixtral, &sl_arch_qwen3_moe, &sl_arch_deepseek, &sl_arch_glm4_moe, &sl_arch_kimi_k25, &sl_arch_gpt_oss, &sl_arch_minimax_m2,
+	&sl_arch_llama4, &sl_arch_qwen3_5_moe, &sl_arch_gemma4, &sl_arch_minimax_m3, &sl_arch_minimax_m3_text,
+	&sl_arch_deepseek_v4, &sl_arch_kimi_k3,
 	NULL,
 };
 
@@ -24,17 +26,10 @@ const struct sl_arch *const sl_archs[] = {
 /* clang-format off */
 /* To add an architecture that is known but refused: a row with what it would need. */
 const struct sl_refused_arch sl_refused_archs[] = {
-	{ "DeepseekV4ForCausalLM",                    MLA },
-	{ "Gemma4ForConditionalGeneration",           MOE },
-	{ "KimiK3ForConditionalGeneration",           HYBRID },
 	{ "KimiLinearForCausalLM",                    HYBRID },
-	{ "Llama4ForConditionalGeneration",           MOE },
 	{ "MiniMaxM1ForCausalLM",                     HYBRID },
-	{ "MiniMaxM3SparseForCausalLM",               MOE },
-	{ "MiniMaxM3SparseForConditionalGeneration",  MOE },
 	{ "QWenLMHeadModel",                          "vLLM dropped this architecture" },
 	{ "Qwen2MoeForCausalLM",                      MOE },
-	{ "Qwen3_5MoeForConditionalGeneration",       HYBRID },
 };
 /* clang-format on */
 const unsigned sl_n_refused_archs = SL_COUNT(sl_refused_archs);
@@ -95,34 +90,52 @@ bool sl_has_mlp_bias(const struct sl_config *config, enum sl_part part, uint64_t
 	return sl_config_bool(config, part, "mlp_bias", false);
 }
 
-/* Is `layer` in a list of layer numbers? */
-static bool listed(const struct sl_config *config, enum sl_part part, const char *key, uint64_t layer)
+bool sl_is_marked(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t layer)
 {
-	const struct sl_json *json = &config->json;
-	uint32_t list = sl_config_find(config, part, key);
-	uint64_t value;
+	uint32_t at = sl_config_element(config, part, keys, layer);
+	uint64_t mark = 0;
 
-	if (!list || json->tokens[list].type != SL_JSON_ARRAY)
-		return false;
-	for (uint32_t i = 0, at = list + 1; i < json->tokens[list].n; i++, at = sl_json_next(json, at)) {
-		if (json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &value) == 0 && value == layer)
-			return true;
-	}
-	return false;
+	return at && config->json.tokens[at].type == SL_JSON_NUMBER && sl_json_u64(&config->json, at, &mark) == 0 && mark;
 }
 
-/* The first dense_layers have an MLP, and of the rest every moe_layer_freq-th (every decoder_sparse_step-th, in Qwen's way of
- * counting) has experts, but for those that mlp_only_layers lists. */
-bool sl_has_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
+bool sl_is_kind(const struct sl_config *config, enum sl_part part, uint64_t layer, const char *kind)
 {
-	uint64_t every = 1, step = 1;
+	uint32_t at = sl_config_element(config, part, "layer_types", layer);
 
+	return at && config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, kind);
+}
+
+/* Every moe_layer_freq-th layer, or those that it marks. */
+static bool is_sparse(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	uint64_t every = 1;
+
+	if (sl_config_element(config, part, "moe_layer_freq", 0))
+		return sl_is_marked(config, part, "moe_layer_freq", layer);
 	if (sl_config_u64(config, part, "moe_layer_freq", &every, NULL) || every == 0)
 		every = 1;
-	if (sl_config_u64(config, part, "decoder_sparse_step", &step, NULL) || step == 0)
+	return layer % every == 0;
+}
+
+/* The first dense_layers have an MLP, and of the rest those of moe_layer_freq, or every decoder_sparse_step-th in Qwen's way
+ * of counting, have experts, but for those that mlp_only_layers lists. */
+bool sl_has_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	uint64_t step = 1;
+
+	if (sl_config_u64(config, part, "decoder_sparse_step|interleave_moe_layer_step", &step, NULL) || step == 0)
 		step = 1;
-	return config->dims[part].experts && layer >= config->dims[part].dense_layers && layer % every == 0 &&
-	       (layer + 1) % step == 0 && !listed(config, part, "mlp_only_layers", layer);
+	return config->dims[part].experts && layer >= config->dims[part].dense_layers && is_sparse(config, part, layer) &&
+	       (layer + 1) % step == 0 && !sl_config_lists(config, part, "mlp_only_layers", layer);
+}
+
+int sl_need_linear_attention(const struct sl_config *config, struct sl_error *err)
+{
+	const struct sl_dims *d = &config->dims[SL_TEXT];
+
+	if (d->linear_k_heads && d->linear_v_heads && d->linear_k && d->linear_v)
+		return 0;
+	return sl_fail(err, EINVAL, "config.json: the heads of linear attention, or their sizes, are absent");
 }
 
 bool sl_has_no_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)

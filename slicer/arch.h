@@ -35,6 +35,9 @@ enum sl_dim {
 	SL_GATE_UP,  /* gate and up one after another */
 	SL_VOCAB,
 	SL_BY_HEADS,    /* any size, divided by whole query heads: MLA's projections, per-head parameters */
+	SL_BY_GROUPS,   /* any size, divided by whole groups of an output projection (DeepSeek V4) */
+	SL_GLOBAL_KV,   /* kv heads x head_dim of the layers with global attention (Gemma 4) */
+	SL_INDEX_Q,     /* heads that choose what sparse attention looks at, as kv heads are divided (MiniMax M3) */
 	SL_MOE_INTER,   /* of one routed expert */
 	SL_MOE_GATE_UP, /* gate and up of one expert one after another */
 	SL_MOE_PAIRS,   /* the same interleaved: row 2j is gate j, row 2j + 1 is up j (gpt-oss) */
@@ -42,6 +45,7 @@ enum sl_dim {
 	SL_LINEAR_V,
 	SL_LINEAR_QKV,  /* its q, k and v one after another */
 	SL_LINEAR_HEADS, /* one element per value head */
+	SL_LEADING_HEADS, /* the same, and elements behind them that no engine loads (Kimi K3) */
 	SL_N_DIMS
 };
 
@@ -57,12 +61,13 @@ enum sl_role {
 enum sl_order {
 	SL_PLAIN,
 	SL_ROTARY,  /* per head, interleaved pairs instead of halves: Mistral's own wq and wk */
+	SL_ROTARY_HF, /* the same, and HF's layout has it so too: Llama 4 */
 	SL_GROUPED, /* per kv head: its query heads, k, v: Falcon's query_key_value */
 };
 
 enum sl_weight_flags {
 	SL_BARE = 1,       /* the tensor's name is the module's, without ".weight" */
-	SL_CONV1D = 2,     /* stored [in, out]: GPT-2 */
+	SL_CONV1D = 2,     /* stored [in, out]: GPT-2; engines that do not fuse keep it so */
 	SL_OPTIONAL = 4,   /* may be absent from the checkpoint, then the engine has none either */
 	SL_UNLOADED = 8,   /* known, but only `hf/` keeps it: masks, poolers; may be absent */
 	SL_INDICES = 16,   /* integers 0, 1, 2, …, made when the checkpoint does not store them; dtype is kept */
@@ -73,6 +78,7 @@ enum sl_weight_flags {
 	SL_DEQUANTISED = 1024, /* the engine holds it in the model's dtype, however it is stored */
 	SL_PADDED = 2048,      /* experts whose sizes the engine rounds up for its kernel */
 	SL_UNFUSED = 512,  /* a vector or matrix that is joined with others, but is no linear layer */
+	SL_AGAIN = 4096,   /* a tensor of another row, which engines that fuse hold a second time: Gemma 4's k as v */
 };
 
 /* The dtype in which engines hold an unquantised weight. */
@@ -97,7 +103,8 @@ typedef bool sl_predicate(const struct sl_config *config, enum sl_part part, uin
 struct sl_weight {
 	const char *name;    /* module in the checkpoint, below the stack's prefix; "%e" stands for the expert */
 	const char *hf;      /* module in HF's layout; NULL: name */
-	const char *fused;   /* module in an engine that fuses; rows with the same one are merged in order; NULL: hf */
+	const char *fused;   /* module in an engine that fuses; rows with the same one, and the same `when`, are merged in
+			      * order; NULL: hf */
 	enum sl_role role;
 	enum sl_dim out, in; /* of a 1-D weight: out alone, in is SL_NO_AXIS */
 	enum sl_order order;
@@ -106,9 +113,20 @@ struct sl_weight {
 	sl_predicate *bias;  /* the module has a bias; NULL: never */
 	enum sl_stages stages;
 	enum sl_weight_dtype as;
+	unsigned pad;        /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
 };
 
 #define SL_NO_AXIS SL_N_DIMS
+
+/* An attention module of vLLM's, which holds scale buffers. */
+struct sl_attention {
+	const char *name;    /* in a layer of the engine; NULL: none */
+	const char *stored;  /* in the checkpoint, under which its cache scales lie; NULL: none are */
+	bool own_class;      /* no plain Attention (MLA, sparse): few schemes give those cache scales */
+	sl_predicate *when;  /* which layers have it; NULL: all */
+};
+
+#define SL_ATTNS_MAX 2
 
 struct sl_stack {
 	const char *name;   /* prefix in the checkpoint; "%u" stands for the layer: then there is one set per layer */
@@ -116,10 +134,7 @@ struct sl_stack {
 	const char *engine; /* in the fused engines (vLLM); NULL: hf */
 	enum sl_part part;  /* whose sizes and layer count */
 	bool pipelined;     /* its layers are shared among the stages; else every stage has all */
-	const char *attn;   /* vLLM's attention module in a layer, which holds scale buffers; NULL: none */
-	const char *attn_stored; /* the attention in the checkpoint, under which its cache scales lie; NULL: none are */
-	bool is_mla;        /* attn is an MLAAttention */
-	sl_predicate *has_attn; /* which layers have it; NULL: all */
+	struct sl_attention attns[SL_ATTNS_MAX];
 	const struct sl_weight *weights;
 	unsigned n_weights;
 };
@@ -136,7 +151,6 @@ enum sl_arch_flags {
 	SL_NO_HEAD = 2,         /* the engine has no head of its own: always the embedding, under the embedding's name */
 	SL_ENCODER = 4,         /* embeddings, not a language model: no head; F32 becomes F16 (vLLM's pooling models) */
 	SL_NO_STAGES = 8,       /* no pipeline parallelism */
-	SL_HEADS_FROM_HIDDEN = 32, /* transformers derives head_dim from hidden / heads: a config.json cannot describe a slice */
 	SL_NEXT_N = 64,         /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
 	SL_NO_F16 = 16,         /* numerically unstable in F16: vLLM refuses it and takes BF16 */
 };
@@ -152,6 +166,7 @@ struct sl_arch {
 	const struct sl_spelling *spellings;        /* beside the canonical one */
 	unsigned n_spellings;
 	const char *const *skipped;                 /* prefixes of tensors that are drafts (MTP) too; NULL-terminated, or NULL */
+	const char *whole_in_hf;                    /* why no config.json could describe a slice; NULL: it can */
 	/* A last look at the configuration, NULL when there is nothing to check: fixes up dims, refuses variants. */
 	int (*prepare)(struct sl_config *config, struct sl_error *err);
 };
@@ -169,6 +184,18 @@ extern const unsigned sl_n_refused_archs;
 
 /* Predicates that several families use. */
 sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias, sl_has_experts, sl_has_no_experts;
+
+/* Is element `layer` of a list of zeros and ones a one? */
+bool sl_is_marked(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t layer);
+
+/* Is element `layer` of layer_types this one? */
+bool sl_is_kind(const struct sl_config *config, enum sl_part part, uint64_t layer, const char *kind);
+
+/* For families with linear attention: are its sizes there? */
+int sl_need_linear_attention(const struct sl_config *config, struct sl_error *err) SL_MUST_CHECK;
+
+/* transformers derives head_dim from hidden / heads. */
+#define SL_HEADS_FROM_HIDDEN "it has no head_dim"
 
 #define SL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -382,51 +382,46 @@ static void bind_layer(struct binder *b, const struct sl_stack *stack, const str
 	}
 }
 
-static const struct sl_tensor *find_cache_scale(const struct sl_model *model, const struct sl_stack *stack, uint64_t layer,
-						const char *name, size_t name_len)
+static const struct sl_tensor *find_cache_scale(const struct sl_model *model, const struct sl_stack *stack,
+						const struct sl_attention *attn, uint64_t layer, const char *name, size_t name_len)
 {
 	char canonical[SL_MODULE_NAME_MAX], stored[SL_MODULE_NAME_MAX];
 	size_t len = sl_stack_prefix(stack->name, layer, canonical);
 
-	len = sl_name_append(canonical, len, stack->attn_stored);
+	len = sl_name_append(canonical, len, attn->stored);
 	len = sl_name_append(canonical, len, ".");
 	append(canonical, len, name, name_len);
 	spell(model, canonical, stored);
 	return sl_shards_find(&model->shards, stored);
 }
 
-/* The next of names joined by '|'. */
-static const char *next_name(const char *at, size_t len)
+bool sl_cache_scale_find(const struct sl_model *model, const struct sl_stack *stack, const struct sl_attention *attn,
+			 uint64_t layer, const char *names, struct sl_stored_scale *found)
 {
-	return at + len + (at[len] == '|');
-}
-
-const struct sl_tensor *sl_cache_scale_find(const struct sl_model *model, const struct sl_stack *stack, uint64_t layer,
-					    const struct sl_cache_scale *scale)
-{
-	const struct sl_tensor *tensor = NULL;
-	size_t len;
-
-	for (const char *at = scale->stored; stack->attn_stored && *at && !tensor; at = next_name(at, len)) {
-		len = strcspn(at, "|");
-		tensor = find_cache_scale(model, stack, layer, at, len);
+	*found = (struct sl_stored_scale){ .name = names };
+	while (attn->stored && !found->tensor) {
+		found->name += found->len;
+		found->name += *found->name == '|';
+		found->len = strcspn(found->name, "|");
+		if (!found->len)
+			return false;
+		found->tensor = find_cache_scale(model, stack, attn, layer, found->name, found->len);
 	}
-	return tensor;
+	return found->tensor != NULL;
 }
 
-/* The stored scales of a layer's KV cache: claimed here, found again when a view needs them. */
-static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, uint64_t layer)
+/* The stored scales of a layer's KV cache: claimed here, found again when a view needs them. Every name that is there counts
+ * as known, also one that another takes precedence over. */
+static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, const struct sl_attention *attn, uint64_t layer)
 {
 	const struct sl_scheme *scheme = b->model->quant.scheme;
-	size_t len;
+	struct sl_stored_scale found;
 
-	for (unsigned i = 0; stack->attn_stored && i < scheme->n_cache_scales; i++) {
-		/* Every spelling that is there counts as known, also one that another takes precedence over. */
-		for (const char *at = scheme->cache_scales[i].stored; *at; at = next_name(at, len)) {
-			len = strcspn(at, "|");
-			const struct sl_tensor *tensor = find_cache_scale(b->model, stack, layer, at, len);
-			if (tensor)
-				claim(b, tensor);
+	for (unsigned i = 0; i < scheme->n_cache_scales; i++) {
+		const char *names = scheme->cache_scales[i].stored;
+		while (sl_cache_scale_find(b->model, stack, attn, layer, names, &found)) {
+			claim(b, found.tensor);
+			names = found.name + found.len;
 		}
 	}
 }
@@ -454,7 +449,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 			return ret;
 		for (uint64_t l = 0; l < layers; l++) {
 			bind_layer(b, &arch->stacks[s], &model->bound[s], l);
-			claim_cache_scales(b, &arch->stacks[s], l);
+			for (unsigned a = 0; a < SL_ATTNS_MAX; a++)
+				claim_cache_scales(b, &arch->stacks[s], &arch->stacks[s].attns[a], l);
 		}
 	}
 	if (b->unfit)
@@ -581,6 +577,8 @@ static uint64_t expected(const struct sl_model *model, enum sl_part part, enum s
 		[SL_LINEAR_V] = lv,
 		[SL_LINEAR_QKV] = 2 * lk + lv,
 		[SL_LINEAR_HEADS] = d->linear_v_heads,
+		[SL_GLOBAL_KV] = d->global_kv_heads * d->global_head_dim,
+		[SL_INDEX_Q] = d->index_heads * d->index_dim,
 	};
 
 	return dim < SL_N_DIMS ? sizes[dim] : 0;
@@ -607,6 +605,10 @@ static const char *dim_title(enum sl_dim dim)
 		[SL_LINEAR_V] = "linear value heads x head size",
 		[SL_LINEAR_QKV] = "(2 x linear key + value heads) x head size",
 		[SL_LINEAR_HEADS] = "linear value heads",
+		[SL_LEADING_HEADS] = "linear value heads",
+		[SL_BY_GROUPS] = "size",
+		[SL_GLOBAL_KV] = "global kv heads x global head_dim",
+		[SL_INDEX_Q] = "index heads x their size",
 		[SL_NO_AXIS] = "size",
 	};
 
@@ -634,6 +636,8 @@ static int check_axis(const struct sl_model *model, enum sl_part part, const str
 
 	if (!want && (dim == SL_KV || dim == SL_QKV))
 		return check_kv_rows(model, part, tensor, dim, size, err);
+	if (dim == SL_LEADING_HEADS && size < model->config.dims[part].linear_v_heads)
+		want = model->config.dims[part].linear_v_heads;
 	if (want && size != want)
 		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu %s, but config.json makes them %llu (%s)",
 			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size, axis,

@@ -59,9 +59,17 @@ struct sl_units {
 struct sl_units sl_units_of(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
 			    unsigned component);
 
-/* The stored tensor of a layer's cache scale, under the first of its names that is there; NULL when none is. */
-const struct sl_tensor *sl_cache_scale_find(const struct sl_model *model, const struct sl_stack *stack, uint64_t layer,
-					    const struct sl_cache_scale *scale);
+/* A stored tensor of a cache scale, and which of the scale's names it has below the attention. */
+struct sl_stored_scale {
+	const struct sl_tensor *tensor;
+	const char *name; /* `len` bytes */
+	size_t len;
+};
+
+/* The first of `names` (a scale's, or what is left of them) that is stored in a layer; false when none is. What is left of the
+ * names behind it begins at found->name + found->len. */
+bool sl_cache_scale_find(const struct sl_model *model, const struct sl_stack *stack, const struct sl_attention *attn,
+			 uint64_t layer, const char *names, struct sl_stored_scale *found);
 
 /* kv heads of a fused or separate row, from its own rows: they may differ between layers. */
 uint64_t sl_kv_heads(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t out);

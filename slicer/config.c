@@ -123,20 +123,31 @@ void sl_config_close(struct sl_config *config)
 	sl_json_release(&config->json);
 }
 
+/* The value of "key", or of "object.key", of `len` bytes; 0: none. */
+static uint32_t find_key(const struct sl_json *json, uint32_t obj, const char *path, size_t len)
+{
+	const char *dot = memchr(path, '.', len);
+	size_t n = dot ? (size_t)(dot - path) : len;
+	char key[64];
+
+	if (n >= sizeof(key))
+		return 0;
+	memcpy(key, path, n);
+	key[n] = '\0';
+	uint32_t value = member(json, obj, key);
+	if (!dot || !value)
+		return value;
+	return json->tokens[value].type == SL_JSON_OBJECT ? find_key(json, value, dot + 1, len - n - 1) : 0;
+}
+
 /* The value of the first of `keys` that object `obj` has, and that is null or is not, as asked; 0: none. */
 static uint32_t find_value(const struct sl_json *json, uint32_t obj, const char *keys, bool null)
 {
-	char key[64];
-
 	for (const char *at = keys; *at;) {
 		size_t len = strcspn(at, "|");
-		if (len < sizeof(key)) {
-			memcpy(key, at, len);
-			key[len] = '\0';
-			uint32_t value = member(json, obj, key);
-			if (value && (json->tokens[value].type == SL_JSON_NULL) == null)
-				return value;
-		}
+		uint32_t value = find_key(json, obj, at, len);
+		if (value && (json->tokens[value].type == SL_JSON_NULL) == null)
+			return value;
 		at += len + (at[len] == '|');
 	}
 	return 0;
@@ -177,6 +188,33 @@ bool sl_config_bool(const struct sl_config *config, enum sl_part part, const cha
 	return type == SL_JSON_TRUE || (type != SL_JSON_FALSE && fallback);
 }
 
+uint32_t sl_config_element(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t i)
+{
+	const struct sl_json *json = &config->json;
+	uint32_t list = sl_config_find(config, part, keys), at = list + 1;
+
+	if (!list || json->tokens[list].type != SL_JSON_ARRAY || i >= json->tokens[list].n)
+		return 0;
+	while (i-- > 0)
+		at = sl_json_next(json, at);
+	return at;
+}
+
+bool sl_config_lists(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t number)
+{
+	const struct sl_json *json = &config->json;
+	uint32_t list = sl_config_find(config, part, keys);
+	uint64_t value;
+
+	if (!list || json->tokens[list].type != SL_JSON_ARRAY)
+		return false;
+	for (uint32_t i = 0, at = list + 1; i < json->tokens[list].n; i++, at = sl_json_next(json, at)) {
+		if (json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &value) == 0 && value == number)
+			return true;
+	}
+	return false;
+}
+
 bool sl_config_is(const struct sl_config *config, enum sl_part part, const char *keys, const char *text)
 {
 	uint32_t at = sl_config_find(config, part, keys);
@@ -190,19 +228,24 @@ static const struct {
 	const char *keys;
 	size_t offset; /* in struct sl_dims */
 } dim_keys[] = {
-	{ "num_hidden_layers|n_layer|n_layers|num_layers",     offsetof(struct sl_dims, layers) },
-	{ "hidden_size|n_embd|d_model",                        offsetof(struct sl_dims, hidden) },
-	{ "num_attention_heads|n_head|n_heads",                offsetof(struct sl_dims, heads) },
+	{ "num_hidden_layers|n_layer|n_layers|num_layers|depth|vt_num_hidden_layers", offsetof(struct sl_dims, layers) },
+	{ "hidden_size|n_embd|d_model|vt_hidden_size",         offsetof(struct sl_dims, hidden) },
+	{ "num_attention_heads|n_head|n_heads|num_heads|vt_num_attention_heads", offsetof(struct sl_dims, heads) },
 	{ "num_key_value_heads|num_kv_heads|n_head_kv",        offsetof(struct sl_dims, kv_heads) },
 	{ "head_dim",                                          offsetof(struct sl_dims, head_dim) },
-	{ "intermediate_size|ffn_dim|ffn_hidden_size|n_inner", offsetof(struct sl_dims, inter) },
+	{ "intermediate_size|ffn_dim|ffn_hidden_size|n_inner|vt_intermediate_size", offsetof(struct sl_dims, inter) },
 	{ "vocab_size",                                        offsetof(struct sl_dims, vocab) },
 	{ "num_experts|n_routed_experts|num_local_experts",    offsetof(struct sl_dims, experts) },
 	{ "moe_intermediate_size",                             offsetof(struct sl_dims, moe_inter) },
-	{ "linear_num_key_heads",                              offsetof(struct sl_dims, linear_k_heads) },
-	{ "linear_num_value_heads",                            offsetof(struct sl_dims, linear_v_heads) },
-	{ "linear_key_head_dim",                               offsetof(struct sl_dims, linear_k) },
-	{ "linear_value_head_dim",                             offsetof(struct sl_dims, linear_v) },
+	{ "linear_num_key_heads|linear_attn_config.num_heads",   offsetof(struct sl_dims, linear_k_heads) },
+	{ "linear_num_value_heads|linear_attn_config.num_heads", offsetof(struct sl_dims, linear_v_heads) },
+	{ "linear_key_head_dim|linear_attn_config.head_dim",   offsetof(struct sl_dims, linear_k) },
+	{ "linear_value_head_dim|linear_attn_config.head_dim", offsetof(struct sl_dims, linear_v) },
+	{ "num_global_key_value_heads",                        offsetof(struct sl_dims, global_kv_heads) },
+	{ "global_head_dim",                                   offsetof(struct sl_dims, global_head_dim) },
+	{ "sparse_attention_config.sparse_num_index_heads",    offsetof(struct sl_dims, index_heads) },
+	{ "sparse_attention_config.sparse_index_dim",          offsetof(struct sl_dims, index_dim) },
+	{ "o_groups",                                          offsetof(struct sl_dims, out_groups) },
 	{ "first_k_dense_replace",                             offsetof(struct sl_dims, dense_layers) },
 };
 /* clang-format on */

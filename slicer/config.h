@@ -3,7 +3,8 @@
  *
  * Text-model values come from `text_config` / `language_config` / `llm_config` when they are there, else from the top
  * level; a value of null counts as absent. Nothing here knows an architecture: names differ between families, so every
- * question lists the keys that may answer it, joined by '|', the first one that is there wins.
+ * question lists the keys that may answer it, joined by '|', the first one that is there wins; a key in an object of the
+ * part is "object.key".
  */
 #ifndef SLICER_CONFIG_H
 #define SLICER_CONFIG_H
@@ -24,6 +25,9 @@ struct sl_dims {
 	uint64_t layers, hidden, heads, kv_heads, head_dim, inter, vocab;
 	uint64_t experts, moe_inter;                            /* routed experts of a layer, rows of one */
 	uint64_t linear_k_heads, linear_v_heads, linear_k, linear_v; /* linear attention: heads and their sizes */
+	uint64_t global_kv_heads, global_head_dim;              /* of layers with global attention, where they are others */
+	uint64_t index_heads, index_dim;                        /* heads that choose for sparse attention, and their size */
+	uint64_t out_groups;                                    /* groups of the output projection */
 	uint64_t dense_layers;                                  /* the first of them have no experts */
 };
 
@@ -51,6 +55,12 @@ int sl_config_u64(const struct sl_config *config, enum sl_part part, const char 
 
 /* `fallback` when absent or no boolean. */
 bool sl_config_bool(const struct sl_config *config, enum sl_part part, const char *keys, bool fallback);
+
+/* Element `i` of a list, 0 when there is no such list or element. */
+uint32_t sl_config_element(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t i);
+
+/* Does a list have this number in it? */
+bool sl_config_lists(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t number);
 
 /* Does a string value equal `text`? False when absent. */
 bool sl_config_is(const struct sl_config *config, enum sl_part part, const char *keys, const char *text);

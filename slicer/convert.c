@@ -51,9 +51,48 @@ static const struct {
 	[SL_F8_E4M3] = { load_f8_e4m3, store_f8_e4m3 },
 };
 
+/* Integers become integers through int64: none is rounded, and what does not fit is cut as torch cuts it. */
+#define WIDEN(name, type)                                                      \
+	static void name(int64_t *out, const unsigned char *in, size_t n)      \
+	{                                                                      \
+		for (size_t i = 0; i < n; i++) {                               \
+			type value;                                            \
+			memcpy(&value, in + i * sizeof(value), sizeof(value)); \
+			out[i] = value;                                        \
+		}                                                              \
+	}
+
+#define NARROW(name, type)                                                      \
+	static void name(unsigned char *out, const int64_t *in, size_t n)       \
+	{                                                                       \
+		for (size_t i = 0; i < n; i++) {                                \
+			type value = (type)in[i];                               \
+			memcpy(out + i * sizeof(value), &value, sizeof(value)); \
+		}                                                               \
+	}
+
+WIDEN(widen_i32, int32_t)
+WIDEN(widen_i64, int64_t)
+NARROW(narrow_i32, int32_t)
+NARROW(narrow_i64, int64_t)
+
+/* To add an integer that converts: a row. */
+static const struct {
+	void (*load)(int64_t *out, const unsigned char *in, size_t n);
+	void (*store)(unsigned char *out, const int64_t *in, size_t n);
+} integers[SL_N_DTYPES] = {
+	[SL_I32] = { widen_i32, narrow_i32 },
+	[SL_I64] = { widen_i64, narrow_i64 },
+};
+
+static bool are_integers(enum sl_dtype from, enum sl_dtype to)
+{
+	return integers[from].load && integers[to].store;
+}
+
 bool sl_can_convert(enum sl_dtype from, enum sl_dtype to)
 {
-	return from == to || (converters[from].load && converters[to].store);
+	return from == to || are_integers(from, to) || (converters[from].load && converters[to].store);
 }
 
 void sl_convert(void *dst, enum sl_dtype to, const void *src, enum sl_dtype from, size_t n)
@@ -61,7 +100,10 @@ void sl_convert(void *dst, enum sl_dtype to, const void *src, enum sl_dtype from
 	size_t in_size = sl_dtypes[from].bits / 8, out_size = sl_dtypes[to].bits / 8;
 	const unsigned char *in = src;
 	unsigned char *out = dst;
-	float block[BLOCK];
+	union {
+		float floats[BLOCK];
+		int64_t integers[BLOCK];
+	} block;
 
 	if (from == to) {
 		memcpy(out, in, n * in_size);
@@ -69,7 +111,12 @@ void sl_convert(void *dst, enum sl_dtype to, const void *src, enum sl_dtype from
 	}
 	for (size_t done = 0; done < n; done += BLOCK) {
 		size_t now = n - done < BLOCK ? n - done : BLOCK;
-		converters[from].load(block, in + done * in_size, now);
-		converters[to].store(out + done * out_size, block, now);
+		if (are_integers(from, to)) {
+			integers[from].load(block.integers, in + done * in_size, now);
+			integers[to].store(out + done * out_size, block.integers, now);
+		} else {
+			converters[from].load(block.floats, in + done * in_size, now);
+			converters[to].store(out + done * out_size, block.floats, now);
+		}
 	}
 }

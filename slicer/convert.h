@@ -1,6 +1,6 @@
 /*
- * convert.h - floating-point elements from one dtype to another, as torch's copy_ does: through F32, rounding to nearest,
- * ties to even; too large becomes infinity; a NaN becomes the quiet one.
+ * convert.h - elements from one dtype to another, as torch's copy_ does: through F32, rounding to nearest, ties to even; too
+ * large becomes infinity; a NaN becomes the quiet one. Integers become integers exactly.
  *
  * The arithmetic of one element is inline and branch-poor, so that loops over it vectorise.
  */

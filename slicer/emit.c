@@ -252,7 +252,7 @@ int sl_plan_block(struct sl_plan *plan, enum sl_part part, const struct sl_weigh
 
 	if (rows.n == 0 || cols.n == 0)
 		return 0;
-	if (row->order == SL_ROTARY && rows.n > 1)
+	if ((row->order == SL_ROTARY || (row->order == SL_ROTARY_HF && plan->engine->fused)) && rows.n > 1)
 		return rotary(plan, &s, d->head_dim, rows, cols);
 	if (row->order == SL_GROUPED)
 		return grouped(plan, &s, d, rows, cols);

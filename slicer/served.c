@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EDITS_MAX = 12, VALUE_MAX = 32 };
+enum { EDITS_MAX = 24, VALUE_MAX = 32 };
 
 struct edits {
 	struct sl_config_edit list[EDITS_MAX];
@@ -64,18 +64,51 @@ static void edit_head_dim(const struct sl_plan *plan, struct edits *edits)
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
+/* Sizes beyond those of every model that are divided among ranks, where config.json says them. To add one: a row. */
+static const struct {
+	const char *key;
+	bool replicated; /* heads, of which each rank has one at least */
+	bool of_experts; /* not divided when experts are spread whole */
+} divided[] = {
+	{ "moe_intermediate_size",           false, true },
+	{ "shared_expert_intermediate_size", false, false },
+	{ "shared_intermediate_size",        false, false },
+	{ "dense_intermediate_size",         false, false },
+	{ "intermediate_size_mlp",           false, false },
+	{ "linear_num_key_heads",            false, false },
+	{ "linear_num_value_heads",          false, false },
+	{ "o_groups",                        false, false },
+	{ "num_global_key_value_heads",      true,  false },
+	{ "sparse_attention_config.sparse_num_index_heads", true, false },
+};
+
+static void edit_divided(const struct sl_plan *plan, struct edits *edits)
+{
+	uint64_t tp = plan->tp, value;
+
+	for (size_t i = 0; i < SL_COUNT(divided); i++) {
+		if (sl_config_u64(&plan->model->config, SL_TEXT, divided[i].key, &value, NULL) ||
+		    (divided[i].of_experts && plan->view->layout.experts != SL_EXPERTS_SLICED))
+			continue;
+		edit_number(edits, divided[i].key, divided[i].replicated && value < tp ? 1 : value / tp);
+	}
+}
+
 /* A rank's directory is a model of its own: its sizes are the slice's. */
 static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
-	uint64_t tp = plan->tp;
+	uint64_t tp = plan->tp, inter = 0;
 
 	if (!plan->engine->rank_dirs || tp == 1)
 		return;
 	edit_number(edits, "num_attention_heads", d->heads / tp);
 	edit_number(edits, "num_key_value_heads", d->kv_heads >= tp ? d->kv_heads / tp : 1);
-	if (d->inter)
-		edit_number(edits, "intermediate_size", d->inter / tp);
+	if (sl_config_u64(&plan->model->config, SL_TEXT, "intermediate_size", &inter, NULL))
+		inter = d->inter;
+	if (inter)
+		edit_number(edits, "intermediate_size", inter / tp);
+	edit_divided(plan, edits);
 	if (d->vocab && d->vocab % tp == 0)
 		edit_number(edits, "vocab_size", d->vocab / tp);
 	if (plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))

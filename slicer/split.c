@@ -18,10 +18,11 @@ static const struct {
 	enum sl_dim parts[SL_SEGMENTS_MAX];
 	unsigned n;
 } composed[] = {
-	{ SL_QKV,         { SL_Q, SL_KV, SL_KV },                        3 },
-	{ SL_GATE_UP,     { SL_INTER, SL_INTER },                        2 },
-	{ SL_MOE_GATE_UP, { SL_MOE_INTER, SL_MOE_INTER },                2 },
-	{ SL_LINEAR_QKV,  { SL_LINEAR_K, SL_LINEAR_K, SL_LINEAR_V },     3 },
+	{ SL_QKV,           { SL_Q, SL_KV, SL_KV },                    3 },
+	{ SL_GATE_UP,       { SL_INTER, SL_INTER },                    2 },
+	{ SL_MOE_GATE_UP,   { SL_MOE_INTER, SL_MOE_INTER },            2 },
+	{ SL_LINEAR_QKV,    { SL_LINEAR_K, SL_LINEAR_K, SL_LINEAR_V }, 3 },
+	{ SL_LEADING_HEADS, { SL_LINEAR_HEADS },                       1 },
 };
 /* clang-format on */
 
@@ -39,6 +40,8 @@ static uint64_t part_size(const struct sl_model *model, enum sl_part part, const
 		return d->linear_k_heads * d->linear_k;
 	if (dim == SL_LINEAR_V)
 		return d->linear_v_heads * d->linear_v;
+	if (dim == SL_LINEAR_HEADS)
+		return d->linear_v_heads;
 	return size / 2;
 }
 
@@ -72,42 +75,50 @@ static int split_evenly(uint64_t size, uint64_t unit, const char *what, unsigned
 	return 0;
 }
 
-static int split_kv(uint64_t size, uint64_t head_dim, unsigned tp, unsigned rank, struct sl_range *range, struct sl_error *err)
+/* Heads that are replicated when there are more ranks than heads. */
+static int split_replicated(uint64_t size, uint64_t head_dim, const char *what, unsigned tp, unsigned rank, struct sl_range *range,
+			    struct sl_error *err)
 {
 	uint64_t heads = size / head_dim;
 
 	if (heads >= tp || heads == 0)
-		return split_evenly(size, head_dim, "kv heads", tp, rank, range, err);
+		return split_evenly(size, head_dim, what, tp, rank, range, err);
 	if (tp % heads)
-		return sl_fail(err, EINVAL, "%llu kv heads neither divide by tp %u nor into it", (unsigned long long)heads, tp);
+		return sl_fail(err, EINVAL, "%llu %s neither divide by tp %u nor into it", (unsigned long long)heads, what, tp);
 	*range = (struct sl_range){ rank / (tp / heads) * head_dim, head_dim, 0 };
 	return 0;
 }
 
 /* clang-format off */
-/* What a dimension divides into, where it is not single rows: `size` rows each (a field of sl_dims), or as many as there are
- * query heads. To add one: a row. */
+/* What a dimension divides into, where it is not single rows: units of so many rows, or so many units (fields of sl_dims).
+ * To add one: a row. */
 static const struct {
 	enum sl_dim dim;
 	const char *title;
-	size_t size;
-	bool per_head;
+	enum { ROWS_EACH, HOW_MANY } by;
+	size_t field;
+	bool replicated; /* when there are more ranks than units */
 } units[] = {
-	{ SL_Q,         "attention heads",    offsetof(struct sl_dims, head_dim), false },
-	{ SL_BY_HEADS,  "attention heads",    0,                                  true },
-	{ SL_LINEAR_K,  "linear key heads",   offsetof(struct sl_dims, linear_k), false },
-	{ SL_LINEAR_V,  "linear value heads", offsetof(struct sl_dims, linear_v), false },
+	{ SL_Q,         "attention heads",    ROWS_EACH, offsetof(struct sl_dims, head_dim),        false },
+	{ SL_KV,        "kv heads",           ROWS_EACH, offsetof(struct sl_dims, head_dim),        true },
+	{ SL_GLOBAL_KV, "global kv heads",    ROWS_EACH, offsetof(struct sl_dims, global_head_dim), true },
+	{ SL_INDEX_Q,   "index heads",        ROWS_EACH, offsetof(struct sl_dims, index_dim),       true },
+	{ SL_BY_HEADS,  "attention heads",    HOW_MANY,  offsetof(struct sl_dims, heads),           false },
+	{ SL_BY_GROUPS, "output groups",      HOW_MANY,  offsetof(struct sl_dims, out_groups),      false },
+	{ SL_LINEAR_V,  "linear value heads", ROWS_EACH, offsetof(struct sl_dims, linear_v),        false },
 };
 /* clang-format on */
 
 static int split_units(const struct sl_dims *d, size_t u, uint64_t n, unsigned tp, unsigned rank, struct sl_range *range,
 		       struct sl_error *err)
 {
-	uint64_t size = units[u].per_head ? (d->heads ? n / d->heads : 0)
-					  : *(const uint64_t *)(const void *)((const char *)d + units[u].size);
+	uint64_t field = *(const uint64_t *)(const void *)((const char *)d + units[u].field);
+	uint64_t size = units[u].by == ROWS_EACH ? field : field ? n / field : 0;
 
 	if (!size || n % size)
 		return sl_fail(err, EINVAL, "%llu rows are no whole number of %s", (unsigned long long)n, units[u].title);
+	if (units[u].replicated)
+		return split_replicated(n, size, units[u].title, tp, rank, range, err);
 	return split_evenly(n, size, units[u].title, tp, rank, range, err);
 }
 
@@ -117,8 +128,6 @@ int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_se
 	const struct sl_dims *d = &model->config.dims[part];
 	bool inter = segment->dim == SL_INTER || segment->dim == SL_MOE_INTER;
 
-	if (segment->dim == SL_KV)
-		return split_kv(segment->n, d->head_dim, tp, rank, range, err);
 	if (segment->dim == SL_MOE_PAIRS)
 		return split_evenly(segment->n, 2, "intermediate rows", tp, rank, range, err);
 	for (size_t u = 0; u < SL_COUNT(units); u++) {
@@ -272,6 +281,8 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1, &share->rows[i]);
 		share->rows[i].first += segments[i].first;
 	}
+	if (engine->fused && row->pad && !ret)
+		share->rows[share->n - 1].zero = round_up(share->rows[share->n - 1].n, row->pad) - share->rows[share->n - 1].n;
 	return ret;
 }
 
@@ -361,9 +372,9 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->dtype == SL_F16 && engine->fused && (flags & SL_NO_F16))
 		return sl_fail(err, EINVAL, "%s is not stable in F16, and the engine refuses it: use bf16 or f32",
 			       model->config.architecture);
-	if (layout->tp > 1 && engine->rank_dirs && (flags & SL_HEADS_FROM_HIDDEN))
-		return sl_fail(err, EINVAL, "a config.json of %s cannot describe a slice (it has no head_dim): use %s/tp1, or tensors/tp%u",
-			       model->config.architecture, engine->name, layout->tp);
+	if (layout->tp > 1 && engine->rank_dirs && model->arch->whole_in_hf)
+		return sl_fail(err, EINVAL, "a config.json of %s cannot describe a slice (%s): use %s/tp1, or tensors/tp%u",
+			       model->config.architecture, model->arch->whole_in_hf, engine->name, layout->tp);
 	if (layout->tp > 1 && engine->rank_dirs && !model->config.dims[SL_TEXT].kv_heads)
 		return sl_fail(err, EINVAL, "kv heads differ between layers: one config.json cannot describe a slice");
 	return 0;

@@ -140,16 +140,17 @@ static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const
 		       const struct sl_component *c, uint64_t expert, struct sl_range rows, struct sl_range cols, struct shape *shape)
 {
 	uint64_t size = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, 1);
+	bool conv1d = (row->flags & SL_CONV1D) && t->n_dims > 1;
 	int ret;
 
-	if (c->turned) {
+	if (c->turned || (conv1d && !plan->engine->fused)) {
 		shape->rows = cols.n;
 		shape->cols += rows.n;
 		return sl_plan_column(plan, row, t, expert, cols, rows);
 	}
 	shape->rows += rows.n + rows.zero;
 	shape->cols = cols.n + cols.zero;
-	if ((row->flags & SL_CONV1D) && t->n_dims > 1) {
+	if (conv1d) {
 		ret = sl_plan_turned(plan, row, t, expert, cols, rows);
 	} else if (cols.zero) {
 		ret = sl_plan_column(plan, row, t, expert, rows, cols);
@@ -197,7 +198,7 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
 	for (unsigned s = 0; s < share.n && !ret; s++) {
 		ret = sl_to_units(share.rows[s], m.rows, u.out, stored.rows, "rows", &rows, plan->err);
-		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && !share.is_first)
+		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && plan->engine->fused && !share.is_first)
 			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
 		if (!ret)
 			ret = add_segment(plan, stack, row, t, c, expert, rows, cols, shape);
@@ -277,23 +278,34 @@ static uint64_t expert_at(const struct sl_plan *plan, const struct group *g, str
 	return sl_expert_at(&plan->view->layout, experts, plan->rank, i);
 }
 
-/* The shape of a matrix component: experts first; a tensor of more than two axes that is not cut in them keeps them. */
+/* The axes of a tensor's columns, `first` and what follows it: cut ones are cut in the first of them. */
+static unsigned column_axes(const struct sl_tensor *t, unsigned first, uint64_t cols, uint64_t *dims)
+{
+	unsigned n = 1;
+
+	dims[0] = cols;
+	for (unsigned d = first + 1; d < t->n_dims; d++) {
+		dims[n++] = t->shape[d];
+		dims[0] /= t->shape[d] ? t->shape[d] : 1;
+	}
+	return n;
+}
+
+/* The shape of a matrix component: experts first; columns on one axis in a stack that the engine makes, else as stored. */
 static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts, struct shape shape)
 {
 	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first, experts.first), i);
-	uint64_t dims[SL_DIMS_MAX + 1];
-	unsigned n = 0;
 	bool stacked = is_stack_of_experts(plan, g);
+	unsigned n = 0, first = row_of(plan, g, g->first)->flags & SL_STACKED ? 2 : 1;
+	uint64_t dims[SL_DIMS_MAX + 2];
 
 	if (stacked)
 		dims[n++] = experts.n;
 	dims[n++] = shape.rows;
-	if (t && !stacked && t->n_dims > 2) {
-		for (unsigned d = 1; d < t->n_dims; d++)
-			dims[n++] = t->shape[d];
-	} else if (!t || t->n_dims > (row_of(plan, g, g->first)->flags & SL_STACKED ? 2 : 1)) {
+	if (t && t->n_dims > first && !(stacked && plan->engine->fused))
+		n += column_axes(t, first, shape.cols, dims + n);
+	else if (!t || t->n_dims > first)
 		dims[n++] = shape.cols;
-	}
 	return sl_plan_shape(plan, dims, n);
 }
 
@@ -324,7 +336,20 @@ static int add_vector(struct sl_plan *plan, const struct group *g, unsigned i)
 	return sl_plan_shape(plan, dims, g->n > 1 ? 2 : 1);
 }
 
-/* The last row's tensor as it is, once per expert. */
+/* The component of a group's parts that is loaded last: the one whose name is the greatest (vLLM sorts names in a file). */
+static const struct sl_tensor *last_loaded(const struct sl_plan *plan, const struct group *g, unsigned i, uint64_t expert)
+{
+	const struct sl_tensor *last = NULL;
+
+	for (unsigned r = g->first; r < g->first + g->n; r++) {
+		const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, r, expert), i);
+		if (t && (!last || strcmp(t->name, last->name) > 0))
+			last = t;
+	}
+	return last;
+}
+
+/* The last part's tensor as it is, once per expert. */
 static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 {
 	struct sl_range experts = experts_of(plan, g);
@@ -333,7 +358,7 @@ static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 	int ret = 0;
 
 	for (uint64_t e = 0; e < experts.n && !ret; e++) {
-		t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first + g->n - 1, expert_at(plan, g, experts, e)), i);
+		t = last_loaded(plan, g, i, expert_at(plan, g, experts, e));
 		ret = sl_plan_whole(plan, t);
 		dims[1] = t->n_dims ? t->shape[0] : 1;
 	}
@@ -468,7 +493,7 @@ static bool is_held(const struct sl_plan *plan, const struct group *g)
 {
 	const struct sl_weight *row = row_of(plan, g, g->first);
 
-	if (!on_stage(plan->view, row) || (plan->engine->fused && (row->flags & SL_UNLOADED)))
+	if (!on_stage(plan->view, row) || (row->flags & (plan->engine->fused ? SL_UNLOADED : SL_AGAIN)))
 		return false;
 	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->model))
 		return false;
@@ -574,61 +599,112 @@ static int add_module(struct sl_plan *plan, struct group *g)
 }
 
 /* The scales of the KV cache that a scheme's attention layers have: as stored, or the value they have until then. */
-static int add_cache_scale(struct sl_plan *plan, const struct group *g, const struct sl_cache_scale *scale)
+static int add_cache_scale(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn,
+			   const struct sl_cache_scale *scale)
 {
-	const struct sl_tensor *t = sl_cache_scale_find(plan->model, stack_of(plan, g), g->layer, scale);
 	char name[SL_MODULE_NAME_MAX], suffix[64];
+	struct sl_stored_scale found;
 	uint64_t one = 1;
 
+	sl_cache_scale_find(plan->model, stack_of(plan, g), attn, g->layer, scale->stored, &found);
 	snprintf(suffix, sizeof(suffix), ".%s", scale->name);
-	tensor_name(plan, g, stack_of(plan, g)->attn, suffix, name);
+	tensor_name(plan, g, attn->name, suffix, name);
 	int ret = sl_plan_tensor(plan, name, scale->as_model ? sl_plan_float(plan) : SL_F32);
 	if (!ret)
-		ret = t && sl_dtype_is_plain(t->dtype) ? sl_plan_whole(plan, t) : sl_plan_fill(plan, scale->value, 1);
+		ret = found.tensor && sl_dtype_is_plain(found.tensor->dtype) ? sl_plan_whole(plan, found.tensor)
+									     : sl_plan_fill(plan, scale->value, 1);
 	return ret ? ret : sl_plan_shape(plan, &one, scale->vector ? 1 : 0);
 }
 
-static int add_cache_scales(struct sl_plan *plan, const struct group *g)
+static int add_cache_scales(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn)
 {
 	const struct sl_scheme *scheme = plan->model->quant.scheme;
-	const struct sl_stack *stack = stack_of(plan, g);
 	int ret = 0;
 
-	for (unsigned i = 0; (!stack->is_mla || scheme->cache_scales_of_mla) && i < scheme->n_cache_scales && !ret; i++)
-		ret = add_cache_scale(plan, g, &scheme->cache_scales[i]);
+	for (unsigned i = 0; (!attn->own_class || scheme->cache_scales_of_mla) && i < scheme->n_cache_scales && !ret; i++)
+		ret = add_cache_scale(plan, g, attn, &scheme->cache_scales[i]);
 	return ret;
 }
 
 /* The four scale buffers of an attention layer, which vLLM keeps in its state: F32, no dimension, 1.0 (attention.py). */
-static int add_kv_buffers(struct sl_plan *plan, const struct group *g)
+static int add_kv_buffers(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn)
 {
 	static const char *const buffers[] = { "._k_scale", "._v_scale", "._q_scale", "._prob_scale" };
-	const struct sl_stack *stack = stack_of(plan, g);
 	char name[SL_MODULE_NAME_MAX];
 	int ret = 0;
 
-	if (!stack->attn || !plan->engine->kv_buffers || (stack->has_attn && !stack->has_attn(&plan->model->config, stack->part, g->layer)))
-		return 0;
 	for (size_t i = 0; i < SL_COUNT(buffers) && !ret; i++) {
-		tensor_name(plan, g, stack->attn, buffers[i], name);
+		tensor_name(plan, g, attn->name, buffers[i], name);
 		ret = sl_plan_tensor(plan, name, SL_F32);
 		if (!ret)
 			ret = sl_plan_fill(plan, 1, 1);
 		if (!ret)
 			ret = sl_plan_shape(plan, NULL, 0);
 	}
-	return ret ? ret : add_cache_scales(plan, g);
+	return ret ? ret : add_cache_scales(plan, g, attn);
+}
+
+/* One of a layer's stored cache scales, under its own name; a name that several scales have is there once. */
+static int add_stored_scale(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn,
+			    const struct sl_stored_scale *found)
+{
+	char name[SL_MODULE_NAME_MAX], suffix[64];
+
+	snprintf(suffix, sizeof(suffix), ".%.*s", (int)found->len, found->name);
+	tensor_name(plan, g, attn->stored, suffix, name);
+	for (uint32_t i = plan->n_tensors; i > 0 && plan->tensors[i - 1].section == plan->section; i--) {
+		if (strcmp(plan->tensors[i - 1].name, name) == 0)
+			return 0;
+	}
+	int ret = sl_plan_tensor(plan, name, found->tensor->dtype);
+	if (!ret)
+		ret = sl_plan_whole(plan, found->tensor);
+	return ret ? ret : sl_plan_shape(plan, found->tensor->shape, found->tensor->n_dims);
+}
+
+static int add_stored_scales(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn)
+{
+	const struct sl_scheme *scheme = plan->model->quant.scheme;
+	struct sl_stored_scale found;
+	int ret = 0;
+
+	for (unsigned i = 0; i < scheme->n_cache_scales; i++) {
+		const char *names = scheme->cache_scales[i].stored;
+		while (!ret && sl_cache_scale_find(plan->model, stack_of(plan, g), attn, g->layer, names, &found)) {
+			ret = add_stored_scale(plan, g, attn, &found);
+			names = found.name + found.len;
+		}
+	}
+	return ret;
+}
+
+static int add_attentions(struct sl_plan *plan, const struct group *g)
+{
+	const struct sl_stack *stack = stack_of(plan, g);
+	int ret = 0;
+
+	for (unsigned i = 0; i < SL_ATTNS_MAX && !ret; i++) {
+		const struct sl_attention *attn = &stack->attns[i];
+		if (attn->name && (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
+			ret = plan->engine->kv_buffers ? add_kv_buffers(plan, g, attn) : add_stored_scales(plan, g, attn);
+	}
+	return ret;
 }
 
 /* ---- one layer, all layers ---- */
+
+/* Are two rows parts of one module in an engine that fuses, in the same layers? */
+static bool are_fused(const struct sl_weight *a, const struct sl_weight *b)
+{
+	return a->fused && b->fused && a->when == b->when && strcmp(a->fused, b->fused) == 0;
+}
 
 /* Rows of one module follow one another in a stack's table. */
 static unsigned group_size(const struct sl_engine *engine, const struct sl_stack *stack, unsigned first)
 {
 	unsigned n = 1;
 
-	while (engine->fused && stack->weights[first].fused && first + n < stack->n_weights && stack->weights[first + n].fused &&
-	       strcmp(stack->weights[first].fused, stack->weights[first + n].fused) == 0)
+	while (engine->fused && first + n < stack->n_weights && are_fused(&stack->weights[first], &stack->weights[first + n]))
 		n++;
 	return n;
 }
@@ -643,7 +719,7 @@ static int add_layer(struct sl_plan *plan, unsigned stack, uint64_t layer)
 		g.n = group_size(plan->engine, s, g.first);
 		ret = add_module(plan, &g);
 	}
-	return ret ? ret : add_kv_buffers(plan, &g);
+	return ret ? ret : add_attentions(plan, &g);
 }
 
 /* Sections: what is before the layers, each layer, what is after them. */

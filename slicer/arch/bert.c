@@ -32,7 +32,7 @@ static const struct sl_weight pooler[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "embeddings.", .engine = "model.embeddings.", SL_WEIGHTS(embeddings) },
-	{ .name = "encoder.layer.%u.", .engine = "model.encoder.layer.%u.", .pipelined = true, .attn = "attention.self.attn", SL_WEIGHTS(layer) },
+	{ .name = "encoder.layer.%u.", .engine = "model.encoder.layer.%u.", .pipelined = true, .attns = { { "attention.self.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "pooler.", .engine = "model.pooler.", SL_WEIGHTS(pooler) },
 };
 
@@ -46,7 +46,8 @@ const struct sl_arch sl_arch_bert = {
 	.family = "BERT embedding models (MiniLM, e5, bge)",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_ENCODER | SL_NO_STAGES | SL_HEADS_FROM_HIDDEN,
+	.flags = SL_ENCODER | SL_NO_STAGES,
+	.whole_in_hf = SL_HEADS_FROM_HIDDEN,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 	.spellings = spellings, .n_spellings = SL_COUNT(spellings),
 };

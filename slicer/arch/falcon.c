@@ -66,7 +66,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "transformer.", SL_WEIGHTS(before) },
-	{ .name = "transformer.h.%u.", .pipelined = true, .attn = "self_attention.attn", SL_WEIGHTS(layer) },
+	{ .name = "transformer.h.%u.", .pipelined = true, .attns = { { "self_attention.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "transformer.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
@@ -99,7 +99,8 @@ const struct sl_arch sl_arch_falcon = {
 	.family = "Falcon",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_TIED_BY_DEFAULT | SL_HEADS_FROM_HIDDEN,
+	.flags = SL_TIED_BY_DEFAULT,
+	.whole_in_hf = SL_HEADS_FROM_HIDDEN,
 	.stacks = stacks,
 	.n_stacks = SL_COUNT(stacks),
 	.spellings = spellings,

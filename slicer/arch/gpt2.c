@@ -34,7 +34,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "transformer.", SL_WEIGHTS(before) },
-	{ .name = "transformer.h.%u.", .pipelined = true, .attn = "attn.attn", SL_WEIGHTS(layer) },
+	{ .name = "transformer.h.%u.", .pipelined = true, .attns = { { "attn.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "transformer.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
@@ -62,7 +62,8 @@ const struct sl_arch sl_arch_gpt2 = {
 	.family = "GPT-2",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_TIED_BY_DEFAULT | SL_HEADS_FROM_HIDDEN,
+	.flags = SL_TIED_BY_DEFAULT,
+	.whole_in_hf = SL_HEADS_FROM_HIDDEN,
 	.stacks = stacks,
 	.n_stacks = SL_COUNT(stacks),
 	.spellings = spellings,

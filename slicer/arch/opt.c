@@ -61,7 +61,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.decoder.", SL_WEIGHTS(before) },
-	{ .name = "model.decoder.layers.%u.", .pipelined = true, .attn = "self_attn.attn", .attn_stored = "self_attn", SL_WEIGHTS(layer) },
+	{ .name = "model.decoder.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "model.decoder.", SL_WEIGHTS(after) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
@@ -76,7 +76,8 @@ const struct sl_arch sl_arch_opt = {
 	.family = "OPT",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_TIED_BY_DEFAULT | SL_HEADS_FROM_HIDDEN,
+	.flags = SL_TIED_BY_DEFAULT,
+	.whole_in_hf = SL_HEADS_FROM_HIDDEN,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 	.spellings = spellings, .n_spellings = SL_COUNT(spellings),
 };

@@ -18,9 +18,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct sl_config_edit edits[] = {
-	{ false, "head_dim", "77" },
-	{ false, "tie_word_embeddings", "false" },
-	{ true, "dtype|torch_dtype", "\"float16\"" },
+	{ .keys = "head_dim", .value = "77" },
+	{ .keys = "tie_word_embeddings", .value = "false" },
+	{ .top = true, .keys = "dtype|torch_dtype", .value = "\"float16\"" },
 };
 
 static char dir[] = "/tmp/fuzz-config-XXXXXX";

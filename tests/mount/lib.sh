@@ -119,3 +119,28 @@ sums()
 {
 	(cd "$1" && find . -type f -not -path '*/.rankfs/*' -print0 | sort -z | xargs -0 sha256sum)
 }
+
+# A checkpoint of 75 MB in $source, whose parts are long enough to be staged; mounted, with a budget of these options. Skips
+# where nothing is staged.
+mount_staged()
+{
+	"$PYTHON" "$root/tests/zoo/gen.py" llama-3.1-8b "$source" --fill --layers 8 --hidden 512 --inter 2048 --vocab 4096 \
+		--heads 8 --kv-heads 8 >/dev/null
+	serve_rankfs "$@"
+	grep -q '^staging: no' "$mnt/.rankfs/status" && skip "$(grep '^staging' "$mnt/.rankfs/status")"
+	:
+}
+
+# stage_figure NAME: one of rankfs_staged_files_total, …
+stage_figure()
+{
+	sed -n "s/^rankfs_$1 //p" "$mnt/.rankfs/stats"
+}
+
+# same_as_cat DIRECTORY: each weight file of the mount has the bytes that `rankfs cat` gives.
+same_as_cat()
+{
+	(cd "$mnt" && find "$1" -name '*.safetensors' | sort -V) | while read -r file; do
+		"$RANKFS" cat "$source" "$file" | cmp - "$mnt/$file" || fail "$file differs"
+	done
+}

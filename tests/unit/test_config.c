@@ -319,9 +319,11 @@ static void edited(const char *text, const struct sl_config_edit *edits, size_t 
 
 Test(config, edits_replace)
 {
-	static const struct sl_config_edit edits[] = { { false, "num_attention_heads", "4" },
-						       { false, "tie", "false" },
-						       { true, "dtype|torch_dtype", "\"float16\"" } };
+	static const struct sl_config_edit edits[] = {
+		{ .keys = "num_attention_heads", .value = "4" },
+		{ .keys = "tie", .value = "false" },
+		{ .top = true, .keys = "dtype|torch_dtype", .value = "\"float16\"" }
+	};
 
 	edited("{ \"torch_dtype\" : \"bfloat16\",\n  \"tie\": true ,\"x\":[1, 2],\"num_attention_heads\":32}\n", edits,
 	       3, "{ \"torch_dtype\" : \"float16\",\n  \"tie\": false ,\"x\":[1, 2],\"num_attention_heads\":4}\n");
@@ -329,7 +331,7 @@ Test(config, edits_replace)
 
 Test(config, edits_replace_where_it_is)
 {
-	static const struct sl_config_edit edits[] = { { false, "n", "9" } };
+	static const struct sl_config_edit edits[] = { { .keys = "n", .value = "9" } };
 
 	edited("{\"n\":1,\"text_config\":{\"n\":2}}", edits, 1, "{\"n\":1,\"text_config\":{\"n\":9}}");
 	edited("{\"n\":1,\"text_config\":{\"m\":2}}", edits, 1, "{\"n\":9,\"text_config\":{\"m\":2}}");
@@ -339,7 +341,8 @@ Test(config, edits_replace_where_it_is)
 
 Test(config, edits_add)
 {
-	static const struct sl_config_edit edits[] = { { false, "a|b", "1" }, { true, "c", "\"x\"" } };
+	static const struct sl_config_edit edits[] = { { .keys = "a|b", .value = "1" },
+						       { .top = true, .keys = "c", .value = "\"x\"" } };
 
 	edited("{\"z\":0}", edits, 1, "{\n  \"a\": 1,\"z\":0}");
 	edited("{\"text_config\":{\"z\":0}}", edits, 2, "{\n  \"c\": \"x\",\"text_config\":{\n  \"a\": 1,\"z\":0}}");
@@ -347,7 +350,9 @@ Test(config, edits_add)
 
 Test(config, edits_add_to_what_is_empty)
 {
-	static const struct sl_config_edit edits[] = { { false, "a", "1" }, { false, "b", "2" }, { false, "c", "3" } };
+	static const struct sl_config_edit edits[] = { { .keys = "a", .value = "1" },
+						       { .keys = "b", .value = "2" },
+						       { .keys = "c", .value = "3" } };
 
 	edited("{}", edits, 1, "{\n  \"a\": 1}");
 	given("{\"text_config\":{ }}");
@@ -360,8 +365,10 @@ Test(config, edits_add_to_what_is_empty)
 /* Python reads the last of two members: a value beside the null would not count. */
 Test(config, edits_replace_a_null)
 {
-	static const struct sl_config_edit edits[] = { { false, "head_dim", "128" },
-						       { true, "dtype|torch_dtype", "\"float16\"" } };
+	static const struct sl_config_edit edits[] = {
+		{ .keys = "head_dim", .value = "128" },
+		{ .top = true, .keys = "dtype|torch_dtype", .value = "\"float16\"" }
+	};
 
 	edited("{\"head_dim\":null,\"torch_dtype\": null}", edits, 2,
 	       "{\"head_dim\":128,\"torch_dtype\": \"float16\"}");

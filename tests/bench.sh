@@ -1,0 +1,201 @@
+#!/bin/bash
+# bench.sh [--quick] - what the mount costs beside plain files: a table, for BENCHMARKS.md.
+#
+# Each speed stands beside that of plain files with the same bytes (`rankfs export`), read in turn with them in the same
+# run: medians, after a round to warm up, everything in the page cache. Only the ratio means something on another machine,
+# and only on a quiet one. Checkpoints are made once, in $RANKFS_BENCH (default ~/.cache/rankfs-bench).
+#
+#   first touch   staged in memory for a few parts, so that every part is made anew in each round
+#   warm          all of it has been staged before
+#   streaming     -o stage=off: through FUSE and its page cache
+#   limit         the two copies that staging makes, without FUSE (tests/bench/limit.c)
+set -eu
+cd "$(dirname "$0")/.."
+
+RANKFS=${RANKFS:-$PWD/build/release/rankfs}
+PYTHON=${PYTHON:-python3}
+CC=${CC:-cc}
+cache=${RANKFS_BENCH:-${XDG_CACHE_HOME:-$HOME/.cache}/rankfs-bench}
+rounds=5
+name=full
+shape=(--layers 16 --hidden 3072 --heads 24 --kv-heads 8 --inter 8192 --vocab 32768)
+few=768M
+if [ "${1:-}" = --quick ]; then
+	rounds=3
+	name=quick
+	shape=(--layers 10 --hidden 2048 --heads 16 --kv-heads 8 --inter 8192 --vocab 16384)
+	few=640M
+fi
+
+work=$(mktemp -d)
+mnt=$work/mnt
+plain=$work/plain
+mkdir -p "$mnt" "$work/slots" "$cache"
+
+cleanup()
+{
+	umount -l "$mnt" 2>/dev/null || fusermount3 -uz "$mnt" 2>/dev/null || :
+	umount -l "$work/slots" 2>/dev/null || :
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 1' HUP INT TERM
+
+for tool in noise load limit cost; do
+	$CC -O2 -std=gnu11 -D_GNU_SOURCE -o "$work/$tool" tests/bench/$tool.c -pthread
+done
+
+# checkpoint NAME FAMILY FLAG…: sparse, in $cache/NAME.
+checkpoint()
+{
+	local dir=$cache/$1
+	[ -e "$dir/done" ] && return
+	rm -rf "$dir"
+	"$PYTHON" tests/zoo/gen.py "$2" "$dir" "${@:3}" >/dev/null
+	[ "$1" = "$name" ] && "$work/noise" "$dir"/*.safetensors
+	touch "$dir/done"
+}
+
+row()
+{
+	printf '| %-58s | %9s | %9s | %5s |\n' "$@"
+}
+
+ratio()
+{
+	awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (a > 0 ? b / a : 0) }'
+}
+
+mount_rankfs()
+{
+	umount "$mnt" 2>/dev/null || :
+	"$RANKFS" "$@" "$source" "$mnt"
+}
+
+# list DIRECTORY RANKS: lines for load.c, the parts of each rank in order.
+list()
+{
+	local rank
+	for ((rank = 0; rank < $2; rank++)); do
+		printf "$rank %s\n" $(ls -v "$1"/*-rank-$rank-part-*.safetensors)
+	done
+}
+
+# compare LABEL METHOD RANKS: plain files against the mount, in $layout.
+compare()
+{
+	local speeds
+	list "$plain" "$3" >"$work/plain.list"
+	list "$mnt/vllm/$layout" "$3" >"$work/mount.list"
+	speeds=$("$work/load" "$2" $rounds "$work/plain.list" "$work/mount.list")
+	row "$1, $2, $layout, $3 rank(s)" "${speeds% *}" "${speeds#* }" "$(ratio $speeds)"
+}
+
+remount()
+{
+	export BEFORE="umount $mnt; $RANKFS -o stage=off $source $mnt"
+}
+
+compare_layout()
+{
+	local method ranks=$1
+	layout=tp$2
+	mkdir -p "$plain"
+	"$RANKFS" export "$source" "vllm/$layout" "$plain" >/dev/null 2>&1
+	for method in read mmap; do
+		mount_rankfs -o stage=$few
+		compare "first touch, staged" $method "$ranks"
+		mount_rankfs -o stage=64G
+		compare "warm, staged" $method "$ranks"
+		mount_rankfs -o stage=off
+		compare "warm, streamed" $method "$ranks"
+		remount
+		compare "first touch, streamed" $method "$ranks"
+		unset BEFORE
+	done
+	rm -rf "$plain"
+}
+
+# seconds COMMAND…: the median of three runs.
+seconds()
+{
+	for _ in 1 2 3; do "$work/cost" "$@"; done | sort -n | sed -n '2s/ .*//p'
+}
+
+machine()
+{
+	echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $(nproc) processors," \
+		"$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo), Linux $(uname -r)," \
+		"$("$RANKFS" --version), load $(cut -d' ' -f1 /proc/loadavg)"
+}
+
+compare_limit()
+{
+	local run speeds
+	mount -t tmpfs -o huge=always,size=1G tmpfs "$work/slots" 2>/dev/null || return 0
+	cat "$source"/*.safetensors >"$work/whole"
+	for run in 8192 4096 1024; do
+		speeds=$("$work/limit" "$work/whole" "$work/slots" $run 8192)
+		row "limit: $run bytes of each 8192" "${speeds% *}" "${speeds#* }" "$(ratio $speeds)"
+	done
+	rm "$work/whole"
+	umount "$work/slots"
+}
+
+compare_copies()
+{
+	local a b
+	mkdir -p "$plain"
+	"$RANKFS" export "$source" vllm/tp1 "$plain" >/dev/null 2>&1
+	a=$(seconds bash -c "rm -rf $work/copy && cp -r $plain $work/copy")
+	b=$(seconds bash -c "rm -rf $work/copy && $RANKFS export $source vllm/tp1 $work/copy 2>/dev/null")
+	row "rankfs export, to cp -r (s)" "$a" "$b" "$(ratio "$b" "$a")"
+	rm -rf "$work/copy"
+	a=$(seconds bash -c "cat $plain/*.safetensors | wc -c")
+	b=$(seconds bash -c "for f in $(cd "$plain" && echo *.safetensors); do $RANKFS cat $source vllm/tp1/\$f; done | wc -c")
+	row "rankfs cat | wc -c, to cat | wc -c (s)" "$a" "$b" "$(ratio "$b" "$a")"
+	rm -rf "$plain"
+}
+
+compare_safetensors()
+{
+	"$PYTHON" -c 'import safetensors.torch' 2>/dev/null || return 0
+	local a b files
+	layout=tp1
+	mkdir -p "$plain"
+	"$RANKFS" export "$source" vllm/tp1 "$plain" >/dev/null 2>&1
+	mount_rankfs -o stage=$few
+	files='import sys, glob, safetensors.torch as s
+for path in sorted(glob.glob(sys.argv[1] + "/*.safetensors")): s.load_file(path)'
+	a=$(seconds "$PYTHON" -c "$files" "$plain")
+	b=$(seconds "$PYTHON" -c "$files" "$mnt/vllm/tp1")
+	row "safetensors.torch.load_file (s)" "$a" "$b" "$(ratio "$b" "$a")"
+	rm -rf "$plain"
+}
+
+# Two costs without a plain file to compare with: seconds, MiB.
+plan_costs()
+{
+	checkpoint 405b llama-3.1-405b
+	row "plan one rank of llama-3.1-405b tp8 (s, MiB)" $("$work/cost" "$RANKFS" plan "$cache/405b" \
+		vllm/tp8/model-rank-0-part-1.safetensors) -
+	checkpoint many qwen3-235b-a22b --layers 256
+	row "open 100,000 tensors: qwen3-moe of 256 layers (s, MiB)" $("$work/cost" "$RANKFS" check "$cache/many") -
+}
+
+source=$cache/$name
+checkpoint "$name" llama-3.1-8b "${shape[@]}" --shard-bytes 1000000000
+cat "$source"/*.safetensors >/dev/null
+
+echo "$(machine); $(du -h --apparent-size "$source" | cut -f1) of llama-3.1-8b's shape"
+echo
+row "" "plain" "rankfs" "ratio"
+row "---" "---" "---" "---"
+compare_limit
+compare_layout 1 1
+compare_layout 1 2
+compare_layout 2 2
+compare_layout 8 8
+compare_copies
+compare_safetensors
+plan_costs
