@@ -92,12 +92,14 @@ static const struct sl_engine *find_engine(const char **path)
 /* "vllm/tp8", "airllm", and whatever is below it. */
 static int parse_path(struct check *check, const char *path, struct sl_error *err)
 {
-	char layout[SL_LAYOUT_NAME_MAX] = "";
+	char name[64], layout[SL_LAYOUT_NAME_MAX] = "";
 	const char *rest = path += strspn(path, "/");
 
 	check->engine = find_engine(&rest);
-	if (!check->engine)
-		return sl_fail(err, ENOENT, "'%s' is no engine: `rankfs --list` shows those there are", SL_ESC(path));
+	if (!check->engine) {
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(path, "/"), path);
+		return sl_fail(err, ENOENT, "'%s' is no engine: `rankfs --list` shows those there are", SL_ESC(name));
+	}
 	check->layout = SL_LAYOUT_WHOLE;
 	if (!check->engine->ranks)
 		return 0;

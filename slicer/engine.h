@@ -19,7 +19,7 @@ struct sl_output;
 struct sl_plan;
 struct sl_text;
 
-enum sl_engine_id { SL_VLLM, SL_HF, SL_DEEPSEEK, SL_N_ENGINES };
+enum sl_engine_id { SL_VLLM, SL_HF, SL_HF_LAYERS, SL_DEEPSEEK, SL_AIRLLM, SL_DCP, SL_N_ENGINES };
 
 /* To add an engine: an id above and a row in engine.c. */
 struct sl_engine {
@@ -41,8 +41,8 @@ struct sl_engine {
 	bool source_files;  /* a weight file that would hold just what a source file does is that file, byte for byte */
 	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 
-	/* Can the engine hold this model, with that many ranks? NULL: if each module divides as the architecture says. */
-	int (*check)(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err);
+	/* Can the engine hold this model, with that many ranks? 0 or -EINVAL. */
+	int (*check)(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
 	/* Add the rank's tensors to a plan. NULL: those of the architecture, walked. */
 	int (*plan)(struct sl_plan *plan);
 	/* How tensors become files, and what the i-th of n is called (in the view's arena; NULL without memory). */

@@ -164,8 +164,9 @@ static int for_each(const struct sl_model *model, const struct sl_layout *layout
 	return ret;
 }
 
-int sl_deepseek_check(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err)
+int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
 {
+	(void)engine;
 	return for_each(model, layout, 0, NULL, err);
 }
 

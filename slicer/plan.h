@@ -140,10 +140,22 @@ char *sl_name_vllm(const struct sl_plan *plan, uint32_t i, uint32_t n); /* names
 char *sl_name_hf(const struct sl_plan *plan, uint32_t i, uint32_t n);
 void sl_metadata_format(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_text *text);
 
-int sl_deepseek_check(const struct sl_model *model, const struct sl_layout *layout,
-		      struct sl_error *err); /* engine_deepseek.c */
+/* engine_deepseek.c */
+int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
 int sl_deepseek_plan(struct sl_plan *plan);
 char *sl_deepseek_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 bool sl_deepseek_passes(const char *name);
+
+/* engine_airllm.c */
+int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_airllm_plan(struct sl_plan *plan);
+char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+int sl_airllm_beside(struct sl_plan *plan);
+
+/* engine_dcp.c */
+int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_dcp_plan(struct sl_plan *plan);
+char *sl_dcp_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+void sl_dcp_metadata(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_text *text);
 
 #endif

@@ -336,10 +336,8 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 	return 0;
 }
 
-static int check_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
 {
-	if (engine->check)
-		return engine->check(model, layout, err);
 	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
 		uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
 		for (uint64_t l = 0; l < layers; l++) {
@@ -393,7 +391,7 @@ static void append_working(const struct sl_model *model, const struct sl_engine 
 		return;
 	for (other.tp = 1; other.tp <= 64 && fill < sizeof(list) - 8; other.tp++) {
 		struct sl_error quiet = SL_ERROR_INIT;
-		if (check_tp(model, engine, &other, &quiet) == 0)
+		if (engine->check(model, engine, &other, &quiet) == 0)
 			fill += (size_t)snprintf(list + fill, sizeof(list) - fill, "%s%u", n++ ? ", " : "", other.tp);
 	}
 	if (n)
@@ -410,7 +408,7 @@ int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine
 		err = &local;
 	int ret = check_kind(model, engine, layout, err);
 	if (!ret) {
-		ret = check_tp(model, engine, layout, err);
+		ret = engine->check(model, engine, layout, err);
 		if (ret)
 			append_working(model, engine, layout, err);
 	}

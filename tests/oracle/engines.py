@@ -9,8 +9,8 @@ engines.tsv has one line for each thing that must be equal:
 files are not the same from run to run, or that slice in memory: lines "name dtype [d0,d1] sha256\\n", sorted (make_digests.py).
 
     tensors   all tensors of the weight files in `path`
-    blocks    the same, each name with the offsets that DCP_SHARDING_INFO gives it; `name` is "-" and what is held whole in
-              several files counts once
+    blocks    the same, each name with the offsets that DCP_SHARDING_INFO gives it; `name` is "-"
+    whole     the blocks put together are the tensors of the source: no digest
     slices    of the tensors whose names match the pattern `name`
 
 For each path: `rankfs export`, `cat` of every file, read(2) and mmap on a mount give the same bytes, and those are compared.
@@ -21,7 +21,9 @@ Python 3, standard library only. RANKFS is the binary.
 """
 import collections
 import hashlib
+import itertools
 import json
+import math
 import mmap
 import os
 import pathlib
@@ -61,11 +63,29 @@ def deepseek_lines(oracle):
     for stem, layouts in records(oracle, "deepseek"):
         family = stem.rsplit(".v", 1)[0]
         for layout, files in layouts.items():
+            if family.startswith("deepseek-v4"):
+                continue
             yield from whole_files(family, f"deepseek/{layout}", files)
 
 
+def airllm_lines(oracle):
+    for family, layouts in records(oracle, "airllm"):
+        for layout, files in layouts.items():
+            yield from whole_files(family, "airllm", {f"{layout}/{name}": file for name, file in files.items()})
+
+
+def dcp_lines(oracle):
+    for family, layouts in records(oracle, "dcp"):
+        blocks = {}
+        for name, file in layouts["tp2-plain"].items():
+            blocks.update(blocks_of(file["tensors"], file["metadata"]))
+        yield Line(family, "--tiny", "dcp/tp2", "blocks", "-", digest(blocks))
+    for family in ("llama-3.1-8b", "phi-3-mini-4k", "gpt2", "deepseek-v3", "gpt-oss-20b", "qwen2.5-7b-instruct-gptq-int4"):
+        yield Line(family, "--tiny", "dcp/tp2", "whole", "-", "-")
+
+
 # To add an engine: a function above that gives its lines, and its name here.
-MAKERS = [deepseek_lines]
+MAKERS = [deepseek_lines, airllm_lines, dcp_lines]
 
 
 def write_table(oracle):
@@ -108,21 +128,88 @@ def served(source, path, scratch, mountpoint):
 
 
 def tensors_of(files):
+    """(tensors, metadata) of each weight file."""
     for name, data in files.items():
         if name.endswith(".safetensors"):
-            yield name, parse(data, name)
+            header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+            yield parse(data, name), header.get("__metadata__", {})
+
+
+def raw(data):
+    """(name, dtype, shape, bytes) of each tensor of a safetensors file."""
+    n = int.from_bytes(data[:8], "little")
+    for name, t in json.loads(data[8:8 + n]).items():
+        if name != "__metadata__":
+            first, last = t["data_offsets"]
+            yield name, t["dtype"], t["shape"], data[8 + n + first:8 + n + last]
+
+
+def put(whole, shape, block, block_shape, offsets):
+    """Copy a block into a row-major tensor, run by run."""
+    if not block:
+        return
+    size = len(whole) // math.prod(shape)
+    last = len(shape) - 1
+    while last > 0 and block_shape[last] == shape[last]:
+        last -= 1
+    run = math.prod(block_shape[last:]) * size
+    for i, index in enumerate(itertools.product(*(range(n) for n in block_shape[:max(last, 0)]))):
+        at = 0
+        for axis, n in enumerate(shape):
+            at = at * n + offsets[axis] + (index[axis] if axis < last else 0)
+        whole[at * size:at * size + run] = block[i * run:(i + 1) * run]
+
+
+def blocks_of(tensors, metadata):
+    """The same tensors, each name with where the block begins."""
+    where = json.loads(metadata["DCP_SHARDING_INFO"])
+    return {f"{name} {where[name]['saved_offsets']}": t for name, t in tensors.items()}
 
 
 # ---------------------------------------------------------------- comparing, by kind
-def check_file(line, files):
+def check_file(line, files, _):
     if line.name not in files:
         raise Failed(f"{line.path}: no file {line.name}")
     if hashlib.sha256(files[line.name]).hexdigest() != line.digest:
         raise Failed(f"{line.path}/{line.name} differs")
 
 
+def check_blocks(line, files, _):
+    blocks = {}
+    for tensors, metadata in tensors_of(files):
+        for name, block in blocks_of(tensors, metadata).items():
+            if name in blocks:
+                raise Failed(f"{line.path}: {name} is there twice")
+            blocks[name] = block
+    if digest(blocks) != line.digest:
+        raise Failed(f"{line.path}: {len(blocks)} blocks differ")
+
+
+def check_whole(line, files, source):
+    """The blocks, put together by nothing but their offsets, are the tensors of the source."""
+    want = {}
+    for path in source.glob("*.safetensors"):
+        for name, dtype, shape, data in raw(path.read_bytes()):
+            want[name] = (dtype, shape, data)
+    have = {name: bytearray(len(data)) for name, (_, _, data) in want.items()}
+    covered = collections.Counter()
+    for name, data in files.items():
+        if not name.endswith(".safetensors"):
+            continue
+        header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+        where = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
+        for tensor, dtype, shape, block in raw(data):
+            if dtype != want[tensor][0]:
+                raise Failed(f"{line.path}: {tensor} is {dtype}, not {want[tensor][0]}")
+            put(have[tensor], want[tensor][1], block, shape, where[tensor]["saved_offsets"])
+            covered[tensor] += len(block)
+    for name, (_, _, data) in want.items():
+        if have[name] != data or covered[name] != len(data):
+            raise Failed(f"{line.path}: {name}: {covered[name]} bytes of {len(data)}, or not the right ones")
+
+
 # To add a kind: its function above and a row here.
-KINDS = {"file": check_file}
+KINDS = {"file": check_file, "blocks": check_blocks, "whole": check_whole}
 
 
 def check_path(source, lines, scratch, mountpoint):
@@ -134,7 +221,7 @@ def check_path(source, lines, scratch, mountpoint):
     wrong = []
     for line in lines:
         try:
-            KINDS[line.kind](line, files)
+            KINDS[line.kind](line, files, source)
         except Failed as e:
             wrong.append(str(e))
     return len(lines) - len(wrong), wrong
