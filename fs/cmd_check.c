@@ -66,25 +66,54 @@ static void tell_model(struct check *check)
 	json_end(&check->json, ']');
 }
 
-/* "vllm/tp8" and whatever is below it. */
+/* The engine in whose directory a path lies, and what comes behind that directory. The longest name wins: "hf/layers" lies
+ * inside "hf". */
+static const struct sl_engine *find_engine(const char **path)
+{
+	const struct sl_engine *found = NULL;
+	size_t len = strlen("tensors"), longest = 0;
+
+	if (strncmp(*path, "tensors", len) == 0 && strspn(*path + len, "/")) {
+		*path += len;
+		return &sl_engines[SL_VLLM];
+	}
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		len = strlen(sl_engines[i].name);
+		if (len < longest || strncmp(*path, sl_engines[i].name, len) != 0 ||
+		    ((*path)[len] && (*path)[len] != '/'))
+			continue;
+		found = &sl_engines[i];
+		longest = len;
+	}
+	*path += longest;
+	return found;
+}
+
+/* "vllm/tp8", "airllm", and whatever is below it. */
 static int parse_path(struct check *check, const char *path, struct sl_error *err)
 {
-	char engine[64], layout[SL_LAYOUT_NAME_MAX];
+	char name[64], layout[SL_LAYOUT_NAME_MAX] = "";
+	const char *rest = path += strspn(path, "/");
 
-	path += strspn(path, "/");
-	if (sscanf(path, "%63[^/]/%63[^/]", engine, layout) != 2)
-		return sl_fail(err, EINVAL, "'%s' names no layout: 'vllm/tp8' is one", SL_ESC(path));
-	check->engine = sl_engine_find(strcmp(engine, "tensors") == 0 ? "vllm" : engine);
-	if (!check->engine)
-		return sl_fail(err, ENOENT, "'%s' is no engine: `rankfs --list` shows those there are", SL_ESC(engine));
-	if (sl_layout_parse(&check->layout, layout))
-		return sl_fail(err, ENOENT, "'%s' is no layout: 'tp8', 'tp4-pp2' and 'tp8-ep' are some",
-			       SL_ESC(layout));
+	check->engine = find_engine(&rest);
+	if (!check->engine) {
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(path, "/"), path);
+		return sl_fail(err, ENOENT, "'%s' is no engine: `rankfs --list` shows those there are", SL_ESC(name));
+	}
+	check->layout = SL_LAYOUT_WHOLE;
+	if (!check->engine->ranks)
+		return 0;
+	if (sscanf(rest, "/%63[^/]", layout) != 1)
+		return sl_fail(err, EINVAL, "'%s' names no layout: '%s/%s8' is one", SL_ESC(path), check->engine->name,
+			       check->engine->ranks);
+	if (sl_layout_parse(&check->layout, check->engine, layout))
+		return sl_fail(err, ENOENT, "'%s' is no layout: %s8, %s are some", SL_ESC(layout), check->engine->ranks,
+			       check->engine->layouts);
 	return 0;
 }
 
 /* Do the source bytes of a piece lie within its shard's data, run by run? */
-static bool is_in_shard(const struct sl_model *model, const struct sl_piece *p)
+static bool is_in_shard(const struct sl_model *model, const struct sl_file *file, const struct sl_piece *p)
 {
 	uint64_t span;
 
@@ -93,7 +122,8 @@ static bool is_in_shard(const struct sl_model *model, const struct sl_piece *p)
 	return p->shard < model->shards.n_shards && p->count > 0 &&
 	       !__builtin_mul_overflow(p->stride, (uint64_t)p->count - 1, &span) &&
 	       !__builtin_add_overflow(span, p->run, &span) && !__builtin_add_overflow(span, p->src, &span) &&
-	       p->src >= model->shards.shards[p->shard].data_off && span <= model->shards.shards[p->shard].size;
+	       p->src >= (file->identical ? 0 : model->shards.shards[p->shard].data_off) &&
+	       span <= model->shards.shards[p->shard].size;
 }
 
 static int check_file(const struct check *check, const struct sl_file *file, struct sl_error *err)
@@ -106,7 +136,7 @@ static int check_file(const struct check *check, const struct sl_file *file, str
 		if (p->off != end || p->len == 0)
 			return sl_fail(err, EINVAL, "%s: piece %u begins at %" PRIu64 ", not at %" PRIu64,
 				       SL_ESC(file->name), i, p->off, end);
-		if (!is_in_shard(check->target.model, p))
+		if (!is_in_shard(check->target.model, file, p))
 			return sl_fail(err, EINVAL, "%s: piece %u reads outside its shard", SL_ESC(file->name), i);
 		end += p->len;
 	}

@@ -46,6 +46,7 @@ static void fill_engines(struct table *table)
 		table_cell(table, "%s/", sl_engines[i].name);
 		table_cell(table, "%s", sl_engines[i].title);
 		table_cell(table, "%s", sl_engines[i].version);
+		table_cell(table, "%s", sl_engines[i].holds ? sl_engines[i].holds : "all");
 	}
 }
 
@@ -67,7 +68,7 @@ static void fill_dtypes(struct table *table)
 	}
 }
 
-enum { MAX_COLUMNS = 3 };
+enum { MAX_COLUMNS = 4 };
 
 /* To add a list: its function above and a row here. */
 static const struct list {
@@ -78,7 +79,7 @@ static const struct list {
 } lists[] = {
 	{ "families", "Families", { "Family", "Architectures", "Naming" }, 3, fill_families },
 	{ "refused", "Known and refused", { "Architecture", "What it needs" }, 2, fill_refused },
-	{ "engines", "Engines", { "Directory", "For", "Names of" }, 3, fill_engines },
+	{ "engines", "Engines", { "Directory", "For", "Names of", "Models" }, 4, fill_engines },
 	{ "schemes", "Quantisation", { "Method", "What it is", "Status" }, 3, fill_schemes },
 	{ "dtypes", "Dtypes", { "Dtype", ">Bits", ".npy" }, 3, fill_dtypes },
 };

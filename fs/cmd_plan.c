@@ -279,21 +279,22 @@ static const char *reason(const char *path, const char *text)
 /* The usual layouts of one engine: those that the tree shows, and those that the model cannot have. */
 static void summarise_engine(struct plan *plan, const struct sl_engine *engine)
 {
-	char name[SL_LAYOUT_NAME_MAX], path[128];
+	unsigned n = n_usual_layouts(plan->target.model, engine);
+	char path[SL_LAYOUT_PATH_MAX];
 
-	for (unsigned i = 0; i < N_USUAL_LAYOUTS; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		const struct sl_layout layout = usual_layout(i);
 		struct sl_error why = SL_ERROR_INIT;
 		int rc = sl_layout_check(plan->target.model, engine, &layout, &why);
 
-		snprintf(path, sizeof(path), "%s/%s", engine->name, sl_layout_format(&layout, name));
+		sl_layout_path(&layout, engine, path);
 		if (plan->as_json)
 			json_layout(plan, path, &why);
 		else if (rc)
-			printf("%-12s %sno%s: %s\n", path, print_colour(stdout, COLOUR_RED),
+			printf("%-16s %sno%s: %s\n", path, print_colour(stdout, COLOUR_RED),
 			       print_colour(stdout, COLOUR_OFF), reason(path, why.text));
 		else
-			printf("%-12s %sok%s\n", path, print_colour(stdout, COLOUR_GREEN),
+			printf("%-16s %sok%s\n", path, print_colour(stdout, COLOUR_GREEN),
 			       print_colour(stdout, COLOUR_OFF));
 	}
 }
@@ -333,8 +334,10 @@ static void summarise(struct plan *plan)
 	} else {
 		print_model(plan);
 	}
-	for (int i = 0; i < SL_N_ENGINES; i++)
-		summarise_engine(plan, &sl_engines[i]);
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		if (!sl_engines[i].older)
+			summarise_engine(plan, &sl_engines[i]);
+	}
 	if (plan->as_json) {
 		json_end(&plan->json, ']');
 		json_end(&plan->json, '}');

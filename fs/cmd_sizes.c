@@ -72,21 +72,16 @@ static void add_json(struct report *report, const char *path, const struct sizes
 	json_end(&report->json, '}');
 }
 
-static void layout_path(char *path, size_t size, const struct sl_engine *engine, const struct sl_layout *layout)
-{
-	char name[SL_LAYOUT_NAME_MAX];
-
-	snprintf(path, size, "%s/%s", engine->name, sl_layout_format(layout, name));
-}
-
 /* A layout that the model cannot have is a row of its own kind; anything else that goes wrong ends it. */
 static int measure_all(struct report *report, const struct sl_model *model, const struct sl_view_options *options,
 		       struct sl_error *err)
 {
-	char path[128];
+	char path[SL_LAYOUT_PATH_MAX];
 
 	for (int e = 0; e < SL_N_ENGINES; e++) {
-		for (unsigned i = 0; i < N_USUAL_LAYOUTS; i++) {
+		unsigned n = sl_engines[e].older ? 0 : n_usual_layouts(model, &sl_engines[e]);
+
+		for (unsigned i = 0; i < n; i++) {
 			const struct sl_layout layout = usual_layout(i);
 			struct sl_error *why = &report->refused[e][i];
 			struct sizes sizes;
@@ -94,7 +89,7 @@ static int measure_all(struct report *report, const struct sl_model *model, cons
 
 			if (rc && rc != -EINVAL)
 				return sl_fail(err, -rc, "%s", why->text);
-			layout_path(path, sizeof(path), &sl_engines[e], &layout);
+			sl_layout_path(&layout, &sl_engines[e], path);
 			if (report->as_json)
 				add_json(report, path, &sizes, why);
 			else if (rc == 0)

@@ -3,7 +3,6 @@
  */
 #include "fs/line.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define TOO_FAST 40 /* bytes per ns that nobody reads at: who opens the next file sooner has not read this one */
 
@@ -99,8 +98,6 @@ uint32_t line_ahead(const struct part *part)
 
 bool line_is_beside(const struct line *a, const struct line *b)
 {
-	char x[SL_LAYOUT_NAME_MAX], y[SL_LAYOUT_NAME_MAX];
-
 	return a->view->engine == b->view->engine && a->view->stage == b->view->stage &&
-	       !strcmp(sl_layout_format(&a->view->layout, x), sl_layout_format(&b->view->layout, y));
+	       sl_layout_equal(&a->view->layout, &b->view->layout);
 }

@@ -243,6 +243,10 @@ int tree_lookup(struct tree *tree, struct node *dir, const char *name, struct no
 	*out = find_listed(listing, name);
 	if (*out)
 		return 0;
+	if (dir->dir->kind == DIR_ROOT || dir->dir->kind == DIR_ENGINE)
+		rc = engine_refused(tree, dir->dir, name, err);
+	if (rc)
+		return rc;
 	if (dir->dir->kind == DIR_ENGINE)
 		return lookup_layout(tree, dir, name, out, err);
 	return sl_fail(err, ENOENT, "there is no '%s' in %s", SL_ESC(name),

@@ -50,12 +50,12 @@ struct source_id {
 /* A file at a path below a directory. Sorted by path, so that what lies below one name is one range. */
 struct entry {
 	const char *path;
-	uint32_t order;  /* of listings; of two entries for one name the smaller wins */
-	bool in_source;  /* a NODE_SOURCE: path is that in the source too */
-	uint64_t size;   /* in_source */
+	uint32_t order; /* of listings; of two entries for one name the smaller wins */
+	bool in_source; /* a NODE_SOURCE: path is that in the source too */
+	uint64_t size;	/* in_source */
 	struct timespec mtime;
 	const struct sl_view *view;
-	const struct sl_file *file;     /* a NODE_FILE */
+	const struct sl_file *file;	/* a NODE_FILE */
 	const struct sl_output *tensor; /* a tensor: PATH.npy and PATH.txt */
 };
 
@@ -96,7 +96,7 @@ struct tree {
 	struct sl_arena arena;
 	struct planned *views;
 	struct origins *origins; /* opened with the first directory of tensors, const from then on */
-	struct entry *passed;    /* files of the source that every engine's directories show too */
+	struct entry *passed;	 /* files of the source that every engine's directories show too */
 	size_t n_passed;
 	bool scanned;
 
@@ -120,8 +120,8 @@ typedef int fill_fn(struct filling *filling, struct sl_error *err);
 
 /* To fill a kind of directory: a function here and a row in tree.c. */
 fill_fn fill_root, fill_live, fill_engine, fill_ranks, fill_files; /* tree_layouts.c */
-fill_fn fill_source;                                               /* tree_source.c */
-fill_fn fill_tensors, fill_entries;                                /* tree_entries.c */
+fill_fn fill_source;						   /* tree_source.c */
+fill_fn fill_tensors, fill_entries;				   /* tree_entries.c */
 
 /* Add a child, shown after those that are there. The name is copied. NULL without memory, which sets `err`. */
 struct node *filling_add(struct filling *filling, const char *name, enum node_kind kind, struct sl_error *err);
@@ -135,14 +135,21 @@ uint64_t inode_hash(uint64_t hash, const char *name);
 uint64_t inode_of_hash(uint64_t hash);
 int inodes_add(struct tree *tree, struct node *const *nodes, size_t n, struct sl_error *err) SL_MUST_CHECK;
 
+/* The only layout that the options let through, or all of the model when they say none. -EINVAL when the engine has no
+ * such layout; "tp8" is every engine's that has any: each has its own word for it. */
+int only_layout(const struct tree *tree, const struct sl_engine *engine, struct sl_layout *layout,
+		struct sl_error *err) SL_MUST_CHECK;
 /* The layout that `name` is below an engine's directory: -ENOENT for none, -EINVAL for one that cannot be had. */
 int layout_find(const struct tree *tree, const struct dir *engine, const char *name, struct sl_layout *layout,
 		struct sl_error *err) SL_MUST_CHECK;
 /* Add its directory. */
 int fill_layout(struct filling *filling, const char *name, const struct sl_layout *layout,
 		struct sl_error *err) SL_MUST_CHECK;
-/* Does the tree show that engine? With a layout in the options: one that can have it. */
+/* Does the tree show that engine? One that can hold the model, in the layout of the options if they say one. */
 bool shows_engine(const struct tree *tree, const struct sl_engine *engine);
+/* Is `name` the directory of an engine inside `dir` that cannot be had? -EINVAL with the reason. */
+int engine_refused(const struct tree *tree, const struct dir *dir, const char *name,
+		   struct sl_error *err) SL_MUST_CHECK;
 /* Is there anything to show with these options? */
 int tree_check_options(const struct tree *tree, struct sl_error *err) SL_MUST_CHECK;
 

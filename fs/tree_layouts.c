@@ -16,7 +16,7 @@ size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine
 {
 	size_t n = 0;
 
-	for (unsigned i = 0; i < N_USUAL_LAYOUTS && n < max; i++) {
+	for (unsigned i = 0, end = n_usual_layouts(model, engine); i < end && n < max; i++) {
 		struct sl_error unused = SL_ERROR_INIT;
 
 		layouts[n] = usual_layout(i);
@@ -25,13 +25,28 @@ size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine
 	return n;
 }
 
-/* The only layout that the options let through. */
-static int only_layout(const struct tree *tree, struct sl_layout *layout, struct sl_error *err)
+int only_layout(const struct tree *tree, const struct sl_engine *engine, struct sl_layout *layout, struct sl_error *err)
 {
-	if (sl_layout_parse(layout, tree->options.layout))
-		return sl_fail(err, EINVAL, "'%s' is no layout: 'tp8', 'tp4-pp2' and 'tp8-ep' are some",
-			       SL_ESC(tree->options.layout));
+	const char *name = tree->options.layout;
+
+	*layout = SL_LAYOUT_WHOLE;
+	if (!name)
+		return 0;
+	if (!engine->ranks)
+		return sl_fail(err, EINVAL, "%s has no layouts, and only %s is shown", engine->name, SL_ESC(name));
+	if (sl_layout_parse(layout, engine, name) && sl_layout_parse(layout, &sl_engines[SL_VLLM], name))
+		return sl_fail(err, EINVAL, "'%s' is no layout: %s8, %s are some", SL_ESC(name), engine->ranks,
+			       engine->layouts);
 	return 0;
+}
+
+/* Is the engine, or the one inside whose directory it lies, the only one that the options let through? */
+static bool is_let_through(const struct tree *tree, const struct sl_engine *engine)
+{
+	size_t len = tree->options.engine ? strlen(tree->options.engine) : 0;
+
+	return !len || (strncmp(tree->options.engine, engine->name, len) == 0 &&
+			(engine->name[len] == '\0' || engine->name[len] == '/'));
 }
 
 static int check_engine(const struct tree *tree, const struct sl_engine *engine, struct sl_error *err)
@@ -39,11 +54,9 @@ static int check_engine(const struct tree *tree, const struct sl_engine *engine,
 	struct sl_layout layout;
 	int rc;
 
-	if (tree->options.engine && strcmp(tree->options.engine, engine->name) != 0)
+	if (!is_let_through(tree, engine))
 		return sl_fail(err, ENOENT, "only %s is shown", SL_ESC(tree->options.engine));
-	if (!tree->options.layout)
-		return 0;
-	rc = only_layout(tree, &layout, err);
+	rc = only_layout(tree, engine, &layout, err);
 	if (rc == 0)
 		rc = sl_layout_check(tree->model, engine, &layout, err);
 	return rc;
@@ -60,7 +73,7 @@ int tree_check_options(const struct tree *tree, struct sl_error *err)
 {
 	const struct sl_engine *engine = tree->options.engine ? sl_engine_find(tree->options.engine) : NULL;
 
-	if (tree->options.engine && !engine)
+	if (tree->options.engine && (!engine || strchr(engine->name, '/')))
 		return sl_fail(err, EINVAL, "'%s' is no engine: `rankfs --list` shows those there are",
 			       SL_ESC(tree->options.engine));
 	for (int i = 0; i < SL_N_ENGINES && !engine; i++) {
@@ -77,12 +90,44 @@ static int add_engine(struct filling *filling, const char *name, const struct sl
 
 	if (!shows_engine(filling->tree, engine))
 		return 0;
-	dir = filling_add_dir(filling, name, DIR_ENGINE, err);
+	dir = filling_add_dir(filling, name, engine->ranks ? DIR_ENGINE : DIR_FILES, err);
 	if (!dir)
 		return -ENOMEM;
 	dir->engine = engine;
 	dir->by_tensor = by_tensor;
+	dir->layout = SL_LAYOUT_WHOLE;
 	return 0;
+}
+
+/* The engine that has the directory `name` inside that of `above`, or at the top when that is NULL. */
+static const struct sl_engine *engine_inside(const struct sl_engine *above, const char *name)
+{
+	char path[SL_LAYOUT_PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s%s%s", above ? above->name : "", above ? "/" : "", name);
+	return strchr(name, '/') ? NULL : sl_engine_find(path);
+}
+
+/* Those directories. */
+static int add_engines_inside(struct filling *filling, const struct sl_engine *above, struct sl_error *err)
+{
+	size_t skip = above ? strlen(above->name) + 1 : 0;
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && i < SL_N_ENGINES; i++) {
+		const struct sl_engine *engine = &sl_engines[i];
+
+		if (strlen(engine->name) > skip && engine_inside(above, engine->name + skip) == engine)
+			rc = add_engine(filling, engine->name + skip, engine, false, err);
+	}
+	return rc;
+}
+
+int engine_refused(const struct tree *tree, const struct dir *dir, const char *name, struct sl_error *err)
+{
+	const struct sl_engine *engine = engine_inside(dir->engine, name);
+
+	return engine ? check_engine(tree, engine, err) : sl_engine_check_release(name, err);
 }
 
 static int add_source(struct filling *filling, struct sl_error *err)
@@ -118,8 +163,8 @@ int fill_root(struct filling *filling, struct sl_error *err)
 
 	if (rc == 0)
 		rc = add_source(filling, err);
-	for (int i = 0; rc == 0 && i < SL_N_ENGINES; i++)
-		rc = add_engine(filling, sl_engines[i].name, &sl_engines[i], false, err);
+	if (rc == 0)
+		rc = add_engines_inside(filling, NULL, err);
 	if (rc == 0 && !filling->tree->options.engine)
 		rc = add_engine(filling, "tensors", &sl_engines[SL_VLLM], true, err);
 	if (rc == 0 && !filling_add_dir(filling, ".rankfs", DIR_LIVE, err))
@@ -157,28 +202,36 @@ int fill_layout(struct filling *filling, const char *name, const struct sl_layou
 int fill_engine(struct filling *filling, struct sl_error *err)
 {
 	struct tree *tree = filling->tree;
+	const struct dir *dir = filling->parent->dir;
 	struct sl_layout layouts[N_USUAL_LAYOUTS];
 	char name[SL_LAYOUT_NAME_MAX];
 	size_t n = 1;
 	int rc = 0;
 
 	if (tree->options.layout)
-		rc = only_layout(tree, &layouts[0], err);
+		rc = only_layout(tree, dir->engine, &layouts[0], err);
 	else
-		n = tree_layouts(tree->model, filling->parent->dir->engine, layouts, N_USUAL_LAYOUTS);
+		n = tree_layouts(tree->model, dir->engine, layouts, N_USUAL_LAYOUTS);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = fill_layout(filling, sl_layout_format(&layouts[i], name), &layouts[i], err);
+		rc = fill_layout(filling, sl_layout_format(&layouts[i], dir->engine, name), &layouts[i], err);
+	if (rc == 0 && !dir->by_tensor)
+		rc = add_engines_inside(filling, dir->engine, err);
 	return rc;
 }
 
 int layout_find(const struct tree *tree, const struct dir *engine, const char *name, struct sl_layout *layout,
 		struct sl_error *err)
 {
-	if (sl_layout_parse(layout, name))
-		return sl_fail(err, ENOENT, "'%s' is no layout: 'tp8', 'tp4-pp2' and 'tp8-ep' are some", SL_ESC(name));
-	if (tree->options.layout && strcmp(tree->options.layout, name) != 0)
-		return sl_fail(err, ENOENT, "only %s is shown, not %s", tree->options.layout, name);
-	return sl_layout_check(tree->model, engine->engine, layout, err);
+	struct sl_layout only;
+	int rc;
+
+	if (sl_layout_parse(layout, engine->engine, name))
+		return sl_fail(err, ENOENT, "'%s' is no layout: %s8, %s are some", SL_ESC(name), engine->engine->ranks,
+			       engine->engine->layouts);
+	rc = only_layout(tree, engine->engine, &only, err);
+	if (rc == 0 && tree->options.layout && !sl_layout_equal(layout, &only))
+		rc = sl_fail(err, ENOENT, "only %s is shown, not %s", tree->options.layout, name);
+	return rc ? rc : sl_layout_check(tree->model, engine->engine, layout, err);
 }
 
 const char *rank_name(char *buf, size_t size, const struct sl_layout *layout, unsigned stage, unsigned rank)
@@ -211,10 +264,8 @@ int fill_ranks(struct filling *filling, struct sl_error *err)
 
 static bool is_view_of(const struct sl_view *view, const struct dir *dir, unsigned stage, unsigned rank)
 {
-	const struct sl_layout *a = &view->layout, *b = &dir->layout;
-
-	return view->engine == dir->engine && view->stage == stage && view->rank == rank && a->tp == b->tp &&
-	       a->pp == b->pp && a->experts == b->experts && a->dtype == b->dtype;
+	return view->engine == dir->engine && view->stage == stage && view->rank == rank &&
+	       sl_layout_equal(&view->layout, &dir->layout);
 }
 
 int tree_view(struct tree *tree, const struct dir *dir, unsigned stage, unsigned rank, const struct sl_view **out,
@@ -229,7 +280,8 @@ int tree_view(struct tree *tree, const struct dir *dir, unsigned stage, unsigned
 		planned = sl_arena_alloc(&tree->arena, sizeof(*planned));
 		if (!planned)
 			return sl_fail(err, ENOMEM, "no memory for a view");
-		rc = sl_view_open(&planned->view, tree->model, dir->engine, &dir->layout, stage, rank, &tree->options.view, err);
+		rc = sl_view_open(&planned->view, tree->model, dir->engine, &dir->layout, stage, rank,
+				  &tree->options.view, err);
 		if (rc)
 			return rc;
 		planned->next = tree->views;
@@ -257,11 +309,14 @@ static void add_files(struct entry_list *list, const struct sl_view *view, uint3
 	}
 }
 
-static void add_passed(struct entry_list *list, const struct tree *tree)
+static void add_passed(struct entry_list *list, const struct tree *tree, const struct sl_engine *engine)
 {
-	for (size_t i = 0; i < tree->n_passed; i++, list->n++) {
+	for (size_t i = 0; i < tree->n_passed; i++) {
+		if (engine->passes && !engine->passes(tree->passed[i].path))
+			continue;
 		list->entries[list->n] = tree->passed[i];
 		list->entries[list->n].order = (uint32_t)list->n;
+		list->n++;
 	}
 }
 
@@ -313,7 +368,7 @@ static int collect(struct tree *tree, const struct dir *dir, struct entry_list *
 	if (rc)
 		return rc;
 	add_files(list, view, view->n_weights, view->n_files);
-	add_passed(list, tree);
+	add_passed(list, tree, dir->engine);
 	return 0;
 }
 

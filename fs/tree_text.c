@@ -18,24 +18,57 @@
 
 enum { MAX_TERMS = 64, FIGURE = 24, BLOCK = 1 << 20 };
 
+/* The layout of the options, which the engine has, in its words. */
+static const char *only_name(const struct tree *tree, const struct sl_engine *engine, char *name)
+{
+	struct sl_layout layout = SL_LAYOUT_WHOLE;
+	struct sl_error unused = SL_ERROR_INIT;
+
+	return only_layout(tree, engine, &layout, &unused) ? tree->options.layout
+							   : sl_layout_format(&layout, engine, name);
+}
+
+/* The layouts that a model can have, where there are layouts. */
+static void print_layouts(FILE *out, const struct tree *tree, const struct sl_engine *engine)
+{
+	struct sl_layout layouts[N_USUAL_LAYOUTS];
+	char name[SL_LAYOUT_NAME_MAX];
+	size_t n = tree_layouts(tree->model, engine, layouts, N_USUAL_LAYOUTS);
+
+	if (!engine->ranks)
+		return;
+	fputs("    ", out);
+	if (tree->options.layout)
+		fprintf(out, "%s\n", only_name(tree, engine, name));
+	for (size_t i = 0; i < n && !tree->options.layout; i++)
+		fprintf(out, "%s%s", i ? " " : "", sl_layout_format(&layouts[i], engine, name));
+	if (!tree->options.layout)
+		fprintf(out, "; any other that the model can have works by its name: %s\n", engine->layouts);
+}
+
 /* "vllm serve %s …" for one directory: the %s of a table's row is ours, not printf's. */
 static void print_usage(FILE *out, const struct tree *tree, const struct sl_engine *engine)
 {
+	char name[SL_LAYOUT_NAME_MAX];
 	const char *at = strstr(engine->usage, "%s");
 
 	if (!at) {
 		fputs(engine->usage, out);
 		return;
 	}
-	fprintf(out, "%.*s%s/%s/%s%s", (int)(at - engine->usage), engine->usage,
-		tree->options.mountpoint ? tree->options.mountpoint : "MOUNTPOINT", engine->name,
-		tree->options.layout ? tree->options.layout : "tpN", at + 2);
+	fprintf(out, "%.*s%s/%s", (int)(at - engine->usage), engine->usage,
+		tree->options.mountpoint ? tree->options.mountpoint : "MOUNTPOINT", engine->name);
+	if (engine->ranks && tree->options.layout)
+		fprintf(out, "/%s", only_name(tree, engine, name));
+	else if (engine->ranks)
+		fprintf(out, "/%sN", engine->ranks);
+	fputs(at + 2, out);
 }
 
 /* The usual layouts that the model cannot have, with the reason. */
 static void print_refused(FILE *out, const struct tree *tree, const struct sl_engine *engine)
 {
-	for (unsigned i = 0; i < N_USUAL_LAYOUTS; i++) {
+	for (unsigned i = 0; i < n_usual_layouts(tree->model, engine); i++) {
 		struct sl_layout layout = usual_layout(i);
 		struct sl_error why = SL_ERROR_INIT;
 
@@ -46,21 +79,11 @@ static void print_refused(FILE *out, const struct tree *tree, const struct sl_en
 
 static void print_engine(FILE *out, const struct tree *tree, const struct sl_engine *engine)
 {
-	struct sl_layout layouts[N_USUAL_LAYOUTS];
-	char name[SL_LAYOUT_NAME_MAX];
-	size_t n = tree_layouts(tree->model, engine, layouts, N_USUAL_LAYOUTS);
-
 	if (!shows_engine(tree, engine))
 		return;
-	fprintf(out, "\n%s/ for %s (names of %s)\n    ", engine->name, engine->title, engine->version);
-	if (tree->options.layout)
-		fprintf(out, "%s", tree->options.layout);
-	for (size_t i = 0; i < n && !tree->options.layout; i++)
-		fprintf(out, "%s%s", i ? " " : "", sl_layout_format(&layouts[i], name));
-	if (!tree->options.layout)
-		fprintf(out, "; any other that the model can have works by its name: tp6%s, tp2-f16",
-			engine->stages ? ", tp2-pp2" : "");
-	fputs("\n    ", out);
+	fprintf(out, "\n%s/ for %s (names of %s)\n", engine->name, engine->title, engine->version);
+	print_layouts(out, tree, engine);
+	fputs("    ", out);
 	print_usage(out, tree, engine);
 	fputc('\n', out);
 	if (!tree->options.layout)
@@ -80,8 +103,13 @@ static void print_readme(FILE *out, const struct tree *tree)
 		sl_dtypes[model->dtype].name, print_count(model->shards.n_tensors).text, model->shards.n_shards,
 		print_size(model->total_bytes).text);
 	fputs("source/ is the original directory.\n", out);
-	for (int i = 0; i < SL_N_ENGINES; i++)
-		print_engine(out, tree, &sl_engines[i]);
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		if (sl_engines[i].older && shows_engine(tree, &sl_engines[i]))
+			fprintf(out, "%s%s/ as vLLM %s has it\n", sl_engines[i - 1].older ? "" : "\n", sl_engines[i].name,
+				sl_engines[i].version);
+		else if (!sl_engines[i].older)
+			print_engine(out, tree, &sl_engines[i]);
+	}
 	if (!tree->options.engine)
 		fputs("\ntensors/ for people: each tensor of each rank of vLLM\n"
 		      "    weight.npy (numpy.load) and weight.txt (its shape, where its rows come from, its values)\n",
@@ -91,9 +119,9 @@ static void print_readme(FILE *out, const struct tree *tree)
 
 static void print_file(FILE *out, const struct sl_view *view, const struct sl_output *tensor)
 {
-	char layout[SL_LAYOUT_NAME_MAX], rank[64];
+	char path[SL_LAYOUT_PATH_MAX], rank[64];
 
-	fprintf(out, "file    %s/%s/", view->engine->name, sl_layout_format(&view->layout, layout));
+	fprintf(out, "file    %s/", sl_layout_path(&view->layout, view->engine, path));
 	if (view->engine->rank_dirs)
 		fprintf(out, "%s/", rank_name(rank, sizeof(rank), &view->layout, view->stage, view->rank));
 	fprintf(out, "%s\noffset  %" PRIu64 "\n", SL_ESC(view->files[tensor->file].name), tensor->off);

@@ -158,6 +158,19 @@ int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor)
 	return tensor->len ? runs(plan, tensor, 0, tensor->len, tensor->len, 1, false) : 0;
 }
 
+int sl_plan_slice(struct sl_plan *plan, const struct sl_tensor *tensor, unsigned axis, uint64_t first, uint64_t n)
+{
+	uint64_t outer = 1, inner = sl_dtypes[tensor->dtype].bits; /* bits of what one element of the axis holds */
+
+	if (n == 0 || tensor->len == 0)
+		return 0;
+	for (unsigned d = 0; d < tensor->n_dims; d++)
+		*(d < axis ? &outer : &inner) *= d == axis ? 1 : tensor->shape[d];
+	if (first * inner % 8 || n * inner % 8 || tensor->shape[axis] * inner % 8)
+		return sl_fail(plan->err, EINVAL, "tensor '%s': a share begins or ends inside a byte", SL_ESC(tensor->name));
+	return runs(plan, tensor, first * inner / 8, n * inner / 8, tensor->shape[axis] * inner / 8, outer, false);
+}
+
 /* A stored matrix, of one expert where there are several: where it begins, its width, the size of its elements. */
 struct stored {
 	const struct sl_tensor *tensor;

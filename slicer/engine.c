@@ -3,6 +3,10 @@
  */
 #include "slicer/engine.h"
 
+#include "slicer/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
@@ -17,23 +21,19 @@ static const struct sl_renaming before_routed_experts[] = {
 	{ NULL, NULL, NULL },
 };
 
+#define VLLM                                                                                                                   \
+	.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N", .ranks = "tp",                          \
+	.layouts = "tp6, tp2-pp2, tp8-ep, tp2-f16", .fused = true, .kv_buffers = true, .stages = true, .vocab_pad = 64,        \
+	.check = sl_check_modules, .container = &sl_safetensors, .file_name = sl_name_vllm, .beside = sl_serve_config
+
+/* Releases before 0.32. */
 #define OLDER_VLLM(release)                                                                                                    \
-	.name = "vllm@" release, .title = "vLLM " release ", the same", .version = release,                                    \
-	.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N", .fused = true, .kv_buffers = true,      \
-	.stages = true, .vocab_pad = 64, .older = true, .drops_tied = true, .keeps_dropped = true
+	.name = "vllm@" release, .title = "vLLM " release, .version = release, VLLM, .older = true, .drops_tied = true,        \
+	.keeps_dropped = true
 
 /* To add an engine: an id in engine.h and a row here. */
 const struct sl_engine sl_engines[SL_N_ENGINES] = {
-	[SL_VLLM] = {
-		.name = "vllm",
-		.title = "vLLM, --load-format sharded_state",
-		.version = "0.32",
-		.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N",
-		.fused = true,
-		.kv_buffers = true,
-		.stages = true,
-		.vocab_pad = 64,
-	},
+	[SL_VLLM]      = { .name = "vllm", .title = "vLLM, --load-format sharded_state", .version = "0.32", VLLM },
 	[SL_VLLM_0_28] = { OLDER_VLLM("0.28") },
 	[SL_VLLM_0_24] = { OLDER_VLLM("0.24") },
 	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .renamed = before_routed_experts },
@@ -42,12 +42,103 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.title = "transformers, numpy, anything that loads a model directory",
 		.version = "transformers 5",
 		.usage = "AutoModelForCausalLM.from_pretrained(\"%s/rank-R\")",
+		.ranks = "tp",
+		.layouts = "tp6, tp8-ep, tp2-f16",
 		.rank_dirs = true,
 		.drafts = true,
 		.native_dtype = true,
+		.check = sl_check_modules,
+		.container = &sl_safetensors,
+		.file_name = sl_name_hf,
+		.metadata = sl_metadata_format,
+		.beside = sl_serve_model,
+	},
+	[SL_HF_LAYERS] = {
+		.name = "hf/layers",
+		.title = "whatever reads a model directory layer by layer",
+		.version = "transformers 5",
+		.usage = "AutoModelForCausalLM.from_pretrained(\"%s\")",
+		.native_dtype = true,
+		.drafts = true,
+		.undivided = true,
+		.check = sl_check_modules,
+		.container = &sl_safetensors,
+		.file_name = sl_name_hf,
+		.metadata = sl_metadata_format,
+		.beside = sl_serve_index,
+	},
+	[SL_DEEPSEEK] = {
+		.name = "deepseek",
+		.title = "DeepSeek's reference code",
+		.version = "V3, V3.2-Exp",
+		.holds = "DeepSeek V2, V3, R1, V3.2; BF16, FP8 blocks",
+		.usage = "torchrun --nproc-per-node N generate.py --ckpt-path %s --config configs/config_671B.json",
+		.ranks = "mp",
+		.layouts = "mp32",
+		.as_stored = true,
+		.undivided = true,
+		.check = sl_deepseek_check,
+		.plan = sl_deepseek_plan,
+		.container = &sl_safetensors,
+		.file_name = sl_deepseek_name,
+		.passes = sl_deepseek_passes,
+	},
+	[SL_AIRLLM] = {
+		.name = "airllm",
+		.title = "AirLLM",
+		.version = "4.0",
+		.holds = "model.embed_tokens, model.layers, model.norm, lm_head and nothing else",
+		.usage = "airllm.AutoModel.from_pretrained(\"%s\")",
+		.as_stored = true,
+		.undivided = true,
+		.source_files = true,
+		.check = sl_airllm_check,
+		.plan = sl_airllm_plan,
+		.container = &sl_safetensors,
+		.file_name = sl_airllm_name,
+		.beside = sl_airllm_beside,
+	},
+	[SL_DCP] = {
+		.name = "dcp",
+		.title = "torch.distributed.checkpoint",
+		.version = "torch 2.13",
+		.holds = "all but those with F8_E8M0 or F4 tensors",
+		.usage = "torch.distributed.checkpoint.load(state, storage_reader=HuggingFaceStorageReader(\"%s\"))",
+		.ranks = "tp",
+		.layouts = "tp6",
+		.as_stored = true,
+		.check = sl_dcp_check,
+		.plan = sl_dcp_plan,
+		.container = &sl_safetensors,
+		.file_name = sl_dcp_name,
+		.metadata = sl_dcp_metadata,
 	},
 };
 /* clang-format on */
+
+int sl_engine_check_release(const char *name, struct sl_error *err)
+{
+	const char *at = strchr(name, '@');
+	size_t len = at ? (size_t)(at - name) : 0;
+	char known[128] = "", *end = known;
+	const struct sl_engine *newest = NULL;
+
+	if (!at || sl_engine_find(name))
+		return 0;
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		const struct sl_engine *engine = &sl_engines[i];
+		if (strncmp(engine->name, name, len) != 0)
+			continue;
+		if (engine->name[len] == '\0')
+			newest = engine;
+		else if (engine->older && engine->name[len] == '@')
+			end += snprintf(end, sizeof(known) - (size_t)(end - known), ", %s", engine->name);
+	}
+	if (!newest)
+		return 0;
+	return sl_fail(err, EINVAL, "%s is not known: %s is %s, and there are%s", SL_ESC(name), newest->name, newest->version,
+		       known[0] ? known + 1 : " no others");
+}
 
 const struct sl_engine *sl_engine_find(const char *name)
 {

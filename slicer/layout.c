@@ -4,6 +4,8 @@
  */
 #include "slicer/layout.h"
 
+#include "slicer/engine.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,25 +55,26 @@ static bool word(struct sl_layout *layout, const char *token, size_t len)
 	return false;
 }
 
-int sl_layout_parse(struct sl_layout *layout, const char *name)
+int sl_layout_parse(struct sl_layout *layout, const struct sl_engine *engine, const char *name)
 {
 	char again[SL_LAYOUT_NAME_MAX];
 
 	*layout = (struct sl_layout){ .tp = 0, .pp = 1, .dtype = -1 };
-	for (const char *at = name; *at;) {
+	for (const char *at = name; *at && engine->ranks;) {
 		size_t len = strcspn(at, "-");
-		if (!number(at, len, "tp", &layout->tp) && !number(at, len, "pp", &layout->pp) && !word(layout, at, len))
+		if (!number(at, len, engine->ranks, &layout->tp) && !number(at, len, "pp", &layout->pp) &&
+		    !word(layout, at, len))
 			return -ENOENT;
 		at += len + (at[len] == '-');
 	}
-	if (layout->tp == 0 || strcmp(sl_layout_format(layout, again), name) != 0)
+	if (layout->tp == 0 || strcmp(sl_layout_format(layout, engine, again), name) != 0)
 		return -ENOENT;
 	return 0;
 }
 
-const char *sl_layout_format(const struct sl_layout *layout, char *name)
+const char *sl_layout_format(const struct sl_layout *layout, const struct sl_engine *engine, char *name)
 {
-	int len = snprintf(name, SL_LAYOUT_NAME_MAX, "tp%u", layout->tp);
+	int len = snprintf(name, SL_LAYOUT_NAME_MAX, "%s%u", engine->ranks, layout->tp);
 
 	if (layout->pp > 1)
 		len += snprintf(name + len, (size_t)(SL_LAYOUT_NAME_MAX - len), "-pp%u", layout->pp);
@@ -81,4 +84,20 @@ const char *sl_layout_format(const struct sl_layout *layout, char *name)
 			len += snprintf(name + len, (size_t)(SL_LAYOUT_NAME_MAX - len), "-%s", words[i].token);
 	}
 	return name;
+}
+
+const char *sl_layout_path(const struct sl_layout *layout, const struct sl_engine *engine, char *path)
+{
+	char name[SL_LAYOUT_NAME_MAX];
+
+	if (engine->ranks)
+		snprintf(path, SL_LAYOUT_PATH_MAX, "%s/%s", engine->name, sl_layout_format(layout, engine, name));
+	else
+		snprintf(path, SL_LAYOUT_PATH_MAX, "%s", engine->name);
+	return path;
+}
+
+bool sl_layout_equal(const struct sl_layout *a, const struct sl_layout *b)
+{
+	return a->tp == b->tp && a->pp == b->pp && a->experts == b->experts && a->dtype == b->dtype;
 }

@@ -2,6 +2,8 @@
  * layout.h - a layout name: how many ranks, and in what form. Tokens joined by '-', in this order:
  *
  *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32]
+ *
+ * Each engine has its own word for the number of ranks ("tp8", "mp8"); one without such a word has no layouts.
  */
 #ifndef SLICER_LAYOUT_H
 #define SLICER_LAYOUT_H
@@ -10,8 +12,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SL_RANKS_MAX 1024u
+#define SL_RANKS_MAX	   1024u
 #define SL_LAYOUT_NAME_MAX 64
+#define SL_LAYOUT_PATH_MAX 128
+
+struct sl_engine;
 
 enum sl_experts { SL_EXPERTS_SLICED, SL_EXPERTS_WHOLE, SL_EXPERTS_ROUND_ROBIN };
 
@@ -22,12 +27,22 @@ struct sl_layout {
 	int dtype; /* enum sl_dtype that --dtype asks for, or -1: the engine's own choice */
 };
 
-/* Parse a whole name. 0, or -ENOENT when it is no layout name at all (unknown token, wrong order, leading zero, a
+/* All of a model, in the engine's own choice of dtype. */
+#define SL_LAYOUT_WHOLE ((struct sl_layout){ .tp = 1, .pp = 1, .experts = SL_EXPERTS_SLICED, .dtype = -1 })
+
+/* Parse a whole name, as `engine` spells it. 0, or -ENOENT when it is no layout name at all (unknown token, wrong order, leading zero, a
  * number out of range): there is nothing more to say about it, so no sl_error. A name has one spelling only:
  * "tp2-pp1" is no name. */
-int sl_layout_parse(struct sl_layout *layout, const char *name) __attribute__((warn_unused_result));
+int sl_layout_parse(struct sl_layout *layout, const struct sl_engine *engine, const char *name)
+	__attribute__((warn_unused_result));
 
 /* The name of a layout, into `name` of SL_LAYOUT_NAME_MAX bytes; returns it. The inverse of sl_layout_parse(). */
-const char *sl_layout_format(const struct sl_layout *layout, char *name);
+const char *sl_layout_format(const struct sl_layout *layout, const struct sl_engine *engine, char *name);
+
+/* Where the files of a layout lie, into `path` of SL_LAYOUT_PATH_MAX bytes: "vllm/tp8", or "airllm" for an engine without
+ * layouts. Returns it. */
+const char *sl_layout_path(const struct sl_layout *layout, const struct sl_engine *engine, char *path);
+
+bool sl_layout_equal(const struct sl_layout *a, const struct sl_layout *b);
 
 #endif

@@ -37,18 +37,6 @@ static uint32_t assign_files(struct sl_plan *plan)
 	return n_files;
 }
 
-/* The names that vLLM's loader looks for (sharded_state_loader.py), and Hugging Face's. */
-static char *file_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
-{
-	struct sl_view *view = plan->view;
-
-	if (view->engine->rank_dirs)
-		return sl_arena_printf(&view->arena, "model-%05u-of-%05u.safetensors", i + 1, n);
-	if (view->layout.pp > 1)
-		return sl_arena_printf(&view->arena, "model-pp-%u-tp-%u-part-%u.safetensors", view->stage, view->rank, i);
-	return sl_arena_printf(&view->arena, "model-rank-%u-part-%u.safetensors", view->rank, i);
-}
-
 /* ---- one file ---- */
 
 static int writers_order(const void *a, const void *b)
@@ -91,10 +79,10 @@ static unsigned char *make_header(struct sl_plan *plan, struct sl_output *const 
 	uint64_t off = 0;
 
 	add(&text, "        {");
-	if (plan->engine->rank_dirs)
-		sl_text_printf(&text, "\"__metadata__\":{\"format\":\"pt\"}%s", n ? "," : "");
+	if (plan->engine->metadata)
+		plan->engine->metadata(plan, tensors, n, &text);
 	for (uint32_t i = 0; i < n; i++) {
-		if (i)
+		if (i || plan->engine->metadata)
 			add(&text, ",");
 		write_entry(&text, tensors[i], off);
 		off += tensors[i]->len;
@@ -124,8 +112,8 @@ static uint32_t pieces_of(const struct sl_plan *plan, const struct sl_output *te
 	return end - plan->first_piece[i];
 }
 
-/* Copy the pieces of a file's tensors behind its header's piece. Returns where the next file's pieces go. */
-static struct sl_piece *lay_pieces(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_piece *at)
+struct sl_piece *sl_plan_lay_pieces(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n,
+				    struct sl_piece *at)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		const struct sl_piece *from;
@@ -139,20 +127,85 @@ static struct sl_piece *lay_pieces(const struct sl_plan *plan, struct sl_output 
 	return at;
 }
 
+/* ---- a source file as it is ---- */
+
+static uint32_t tensors_of_shard(const struct sl_shards *shards, uint32_t shard)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < shards->n_tensors; i++)
+		n += shards->tensors[i].shard == shard;
+	return n;
+}
+
+/* 1 + the source file that has these tensors and no others; 0 when there is none. The engine keeps names and whole tensors. */
+static uint32_t same_shard(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n)
+{
+	const struct sl_piece *piece;
+	uint32_t shard = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (pieces_of(plan, tensors[i], &piece) != 1 || piece->op != SL_OP_COPY || (i && piece->shard != shard))
+			return 0;
+		shard = piece->shard;
+	}
+	return tensors_of_shard(&plan->model->shards, shard) == n ? 1 + shard : 0;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+	const struct sl_output *x = *(struct sl_output *const *)a, *y = *(struct sl_output *const *)b;
+
+	return (x->off > y->off) - (x->off < y->off);
+}
+
+/* The header of that shard, and each tensor where it is there. */
+static void copy_header(const struct sl_plan *plan, uint32_t shard, struct sl_output **tensors, uint32_t n,
+			struct sl_piece *header)
+{
+	const struct sl_piece *piece;
+
+	for (uint32_t i = 0; i < n; i++) {
+		pieces_of(plan, tensors[i], &piece);
+		tensors[i]->off = piece->src;
+	}
+	qsort(tensors, n, sizeof(*tensors), by_offset);
+	uint64_t len = plan->model->shards.shards[shard].data_off;
+	*header = (struct sl_piece){
+		.len = len, .run = len, .stride = len, .count = 1, .shard = shard, .op = SL_OP_COPY
+	};
+}
+
+/* ---- files ---- */
+
+static int write_header(struct sl_plan *plan, struct sl_output **tensors, uint32_t n, struct sl_piece *header)
+{
+	uint64_t len = 0;
+
+	qsort(tensors, n, sizeof(*tensors), writers_order);
+	unsigned char *bytes = make_header(plan, tensors, n, &len);
+	if (!bytes)
+		return out_of_memory(plan);
+	*header = (struct sl_piece){ .len = len, .data = bytes, .op = SL_OP_DATA };
+	return 0;
+}
+
 static int lay_file(struct sl_plan *plan, uint32_t f, uint32_t n_files, struct sl_output **tensors, uint32_t n,
 		    struct sl_piece **at)
 {
 	struct sl_file *file = &plan->view->files[f];
 	struct sl_piece *first = *at;
-	uint64_t header_len = 0;
+	int ret = 0;
 
-	qsort(tensors, n, sizeof(*tensors), writers_order);
-	unsigned char *header = make_header(plan, tensors, n, &header_len);
-	file->name = file_name(plan, f, n_files);
-	if (!header || !file->name)
-		return out_of_memory(plan);
-	*first = (struct sl_piece){ .len = header_len, .data = header, .op = SL_OP_DATA };
-	*at = lay_pieces(plan, tensors, n, first + 1);
+	file->identical = plan->engine->source_files ? same_shard(plan, tensors, n) : 0;
+	if (file->identical)
+		copy_header(plan, file->identical - 1, tensors, n, first);
+	else
+		ret = write_header(plan, tensors, n, first);
+	file->name = plan->engine->file_name(plan, f, n_files);
+	if (ret || !file->name)
+		return ret ? ret : out_of_memory(plan);
+	*at = sl_plan_lay_pieces(plan, tensors, n, first + 1);
 	file->pieces = first;
 	file->n_pieces = (uint32_t)(*at - first);
 	file->size = tensors[n - 1]->off + tensors[n - 1]->len;
@@ -161,8 +214,7 @@ static int lay_file(struct sl_plan *plan, uint32_t f, uint32_t n_files, struct s
 	return 0;
 }
 
-/* The tensors live in the arena from now on: files refer to them. */
-static int keep_tensors(struct sl_plan *plan)
+int sl_plan_keep_tensors(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
 
@@ -174,17 +226,16 @@ static int keep_tensors(struct sl_plan *plan)
 	return 0;
 }
 
-int sl_plan_parts(struct sl_plan *plan, unsigned extra)
+static int lay(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
 	uint32_t n_files = assign_files(plan);
 	struct sl_output **sorted = calloc(plan->n_tensors + 1u, sizeof(*sorted));
 	struct sl_piece *at = sl_arena_array(&view->arena, (size_t)plan->n_pieces + n_files, sizeof(*at));
-	int ret = 0;
+	int ret = sorted && at ? 0 : out_of_memory(plan);
 
-	view->files = sl_arena_array(&view->arena, (size_t)n_files + extra, sizeof(*view->files));
-	if (!sorted || !at || !view->files)
-		ret = out_of_memory(plan);
+	for (uint32_t f = 0; !ret && f < n_files; f++)
+		ret = sl_plan_file(plan) ? 0 : -ENOMEM;
 	for (uint32_t i = 0; !ret && i < plan->n_tensors; i++)
 		sorted[i] = &plan->tensors[i];
 	for (uint32_t i = 0, f = 0; !ret && f < n_files; f++) {
@@ -195,17 +246,43 @@ int sl_plan_parts(struct sl_plan *plan, unsigned extra)
 		i += n;
 	}
 	free(sorted);
-	view->n_files = view->n_weights = n_files;
-	return ret ? ret : keep_tensors(plan);
+	view->n_weights = n_files;
+	return ret ? ret : sl_plan_keep_tensors(plan);
 }
 
-int sl_plan_text_file(struct sl_plan *plan, struct sl_file *file, const char *name, const char *text, size_t len)
+const struct sl_container sl_safetensors = { "safetensors", lay };
+
+/* ---- any file ---- */
+
+struct sl_file *sl_plan_file(struct sl_plan *plan)
+{
+	struct sl_view *view = plan->view;
+
+	if (view->n_files == plan->room_files) {
+		uint32_t room = plan->room_files ? plan->room_files * 2 : 16;
+		struct sl_file *grown = sl_arena_array(&view->arena, room, sizeof(*grown));
+		if (!grown) {
+			out_of_memory(plan);
+			return NULL;
+		}
+		if (view->n_files)
+			memcpy(grown, view->files, view->n_files * sizeof(*grown));
+		view->files = grown;
+		plan->room_files = room;
+	}
+	return &view->files[view->n_files++];
+}
+
+int sl_plan_text_file(struct sl_plan *plan, const char *name, const char *text, size_t len)
 {
 	struct sl_piece *piece = sl_arena_alloc(&plan->view->arena, sizeof(*piece));
+	struct sl_file *file = sl_plan_file(plan);
 
-	if (!piece)
+	if (!piece || !file)
 		return out_of_memory(plan);
 	*piece = (struct sl_piece){ .len = len, .data = (const unsigned char *)text, .op = SL_OP_DATA };
-	*file = (struct sl_file){ .name = name, .size = len, .model = plan->model, .pieces = piece, .n_pieces = 1 };
+	*file = (struct sl_file){
+		.name = name, .size = len, .model = plan->model, .pieces = piece, .n_pieces = len ? 1 : 0
+	};
 	return 0;
 }

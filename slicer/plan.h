@@ -3,8 +3,11 @@
  *
  *      view.c    walks the architecture and says which tensors the rank has
  *      emit.c    makes their pieces
+ *      stored.c  stored tensors, cut along one axis, for engines with rules of their own
  *      parts.c   lays them into weight files with headers
  *      served.c  makes the files beside them
+ *
+ * The engine's row says which of these do it (engine.h).
  */
 #ifndef SLICER_PLAN_H
 #define SLICER_PLAN_H
@@ -27,9 +30,10 @@ struct sl_plan {
 	uint32_t n_tensors, room_tensors;
 	struct sl_piece *pieces;
 	uint32_t n_pieces, room_pieces;
-	uint32_t *first_piece; /* per tensor; grows with it */
+	uint32_t *first_piece;	  /* per tensor; grows with it */
 	struct sl_piece *columns; /* being laid side by side */
 	uint32_t n_columns, room_columns;
+	uint32_t room_files; /* of view->files, which is in the view's arena */
 	struct sl_error *err;
 };
 
@@ -58,11 +62,15 @@ int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n) SL_MUST
 int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
 
 /* All of a stored matrix, each block of it times its scale. */
-int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
-		   const uint64_t block[2]) SL_MUST_CHECK;
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values,
+		   const struct sl_tensor *scales, const uint64_t block[2]) SL_MUST_CHECK;
 
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
+
+/* Elements [first, first + n) of one axis of a stored tensor, whatever axes it has besides. */
+int sl_plan_slice(struct sl_plan *plan, const struct sl_tensor *tensor, unsigned axis, uint64_t first,
+		  uint64_t n) SL_MUST_CHECK;
 
 int sl_plan_zeros(struct sl_plan *plan, uint64_t len) SL_MUST_CHECK;
 
@@ -75,19 +83,79 @@ int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n) SL_MUST_CHECK;
 /* The dtype of the engine's floats: the layout's, else the model's. */
 enum sl_dtype sl_plan_float(const struct sl_plan *plan);
 
+/* ---- stored.c ---- */
+
+/* A part of a stored tensor along one axis. */
+struct sl_cut {
+	int axis; /* -1: all of it */
+	uint64_t first, n;
+};
+
+/* Add a stored tensor, or that part of it, under a name, in its own dtype. */
+int sl_plan_stored(struct sl_plan *plan, const char *name, const struct sl_tensor *tensor,
+		   const struct sl_cut *cut) SL_MUST_CHECK;
+
+/* An equal share of an axis; refused when it does not divide. */
+int sl_cut_evenly(struct sl_cut *cut, const struct sl_tensor *tensor, int axis, const struct sl_layout *layout,
+		  unsigned rank, struct sl_error *err) SL_MUST_CHECK;
+
 /* ---- parts.c ---- */
 
-/* Lay the tensors into weight files; fills view->tensors, files (with room for `extra` more) and n_weights. */
-int sl_plan_parts(struct sl_plan *plan, unsigned extra) SL_MUST_CHECK;
+/* How tensors become weight files: fills view->tensors, files and n_weights. To add one: a file with its function, and an
+ * engine's row that names it. */
+struct sl_container {
+	const char *name;
+	int (*lay)(struct sl_plan *plan);
+};
 
-/* A file of bytes in memory, with a piece of its own. */
-int sl_plan_text_file(struct sl_plan *plan, struct sl_file *file, const char *name, const char *text, size_t len) SL_MUST_CHECK;
+extern const struct sl_container sl_safetensors;
+
+/* One more file at the end of view->files, of which earlier pointers are no good then; NULL without memory. */
+struct sl_file *sl_plan_file(struct sl_plan *plan);
+
+/* The same for a file of bytes in memory, with a piece of its own. */
+int sl_plan_text_file(struct sl_plan *plan, const char *name, const char *text, size_t len) SL_MUST_CHECK;
+
+/* The tensors live in the view's arena from now on: its files refer to them. */
+int sl_plan_keep_tensors(struct sl_plan *plan) SL_MUST_CHECK;
+
+/* Copy the pieces of a file's tensors to `at`, where the tensors' .off is; returns where those of the next file go. */
+struct sl_piece *sl_plan_lay_pieces(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n,
+				    struct sl_piece *at);
 
 /* ---- served.c ---- */
 
-#define SL_SERVED_MAX 2u /* files that it adds at most */
+/* config.json where it differs from the source's. */
+int sl_serve_config(struct sl_plan *plan) SL_MUST_CHECK;
 
-/* Add config.json where it differs from the source's, and an index where the engine wants one. */
-int sl_plan_served(struct sl_plan *plan) SL_MUST_CHECK;
+/* model.safetensors.index.json. */
+int sl_serve_index(struct sl_plan *plan) SL_MUST_CHECK;
+
+/* Both: a rank's directory is a model of its own. */
+int sl_serve_model(struct sl_plan *plan) SL_MUST_CHECK;
+
+/* ---- what rows of engine.c point at ---- */
+
+char *sl_name_vllm(const struct sl_plan *plan, uint32_t i, uint32_t n); /* names.c */
+char *sl_name_hf(const struct sl_plan *plan, uint32_t i, uint32_t n);
+void sl_metadata_format(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_text *text);
+
+/* engine_deepseek.c */
+int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_deepseek_plan(struct sl_plan *plan);
+char *sl_deepseek_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+bool sl_deepseek_passes(const char *name);
+
+/* engine_airllm.c */
+int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_airllm_plan(struct sl_plan *plan);
+char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+int sl_airllm_beside(struct sl_plan *plan);
+
+/* engine_dcp.c */
+int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_dcp_plan(struct sl_plan *plan);
+char *sl_dcp_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+void sl_dcp_metadata(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_text *text);
 
 #endif

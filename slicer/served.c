@@ -165,9 +165,8 @@ static int edit_quantised_modules(struct sl_plan *plan, struct edits *edits)
 	return 0;
 }
 
-static int add_config(struct sl_plan *plan)
+int sl_serve_config(struct sl_plan *plan)
 {
-	struct sl_view *view = plan->view;
 	struct edits edits = { .n = 0 };
 	size_t len;
 
@@ -178,14 +177,13 @@ static int add_config(struct sl_plan *plan)
 	int ret = edit_quantised_modules(plan, &edits);
 	if (ret || edits.n == 0)
 		return ret;
-	char *text = sl_config_edited(&plan->model->config, edits.list, edits.n, &view->arena, &len);
+	char *text = sl_config_edited(&plan->model->config, edits.list, edits.n, &plan->view->arena, &len);
 	if (!text)
 		return sl_fail(plan->err, ENOMEM, "out of memory");
-	return sl_plan_text_file(plan, &view->files[view->n_files++], "config.json", text, len);
+	return sl_plan_text_file(plan, "config.json", text, len);
 }
 
-/* model.safetensors.index.json of a rank's directory. */
-static int add_index(struct sl_plan *plan)
+int sl_serve_index(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
 	struct sl_text text = SL_TEXT_INIT;
@@ -201,18 +199,18 @@ static int add_index(struct sl_plan *plan)
 	sl_text_printf(&text, "\n  }\n}\n");
 	char *copy = text.failed ? NULL : sl_arena_strndup(&view->arena, text.bytes, text.len);
 	if (copy)
-		ret = sl_plan_text_file(plan, &view->files[view->n_files++], "model.safetensors.index.json", copy, text.len);
+		ret = sl_plan_text_file(plan, "model.safetensors.index.json", copy, text.len);
 	else
 		ret = sl_fail(plan->err, ENOMEM, "out of memory");
 	sl_text_release(&text);
 	return ret;
 }
 
-int sl_plan_served(struct sl_plan *plan)
+int sl_serve_model(struct sl_plan *plan)
 {
-	int ret = add_config(plan);
+	int ret = sl_serve_config(plan);
 
-	return !ret && plan->engine->rank_dirs ? add_index(plan) : ret;
+	return ret ? ret : sl_serve_index(plan);
 }
 
 /* ---- what passes through ---- */

@@ -336,7 +336,7 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 	return 0;
 }
 
-static int check_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
 {
 	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
 		uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
@@ -356,10 +356,13 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	uint64_t layers = model->config.dims[SL_TEXT].layers;
 	unsigned flags = model->arch->flags;
 
+	if (engine->as_stored && (layout->experts != SL_EXPERTS_SLICED || layout->dtype >= 0))
+		return sl_fail(err, EINVAL, "%s takes tensors as they are stored, and experts by its own rules: use %s%u", engine->name,
+			       engine->ranks, layout->tp);
 	if (layout->experts != SL_EXPERTS_SLICED && !model->config.dims[SL_TEXT].experts)
 		return sl_fail(err, EINVAL, "%s has no experts to spread", model->config.architecture);
 	if (layout->pp > 1 && !engine->stages)
-		return sl_fail(err, EINVAL, "%s has no pipeline stages: use tp alone", engine->name);
+		return sl_fail(err, EINVAL, "%s has no pipeline stages: use %s alone", engine->name, engine->ranks);
 	if (layout->pp > 1 && (flags & SL_NO_STAGES))
 		return sl_fail(err, EINVAL, "%s has no pipeline stages in %s", model->config.architecture, engine->title);
 	if (layout->pp > layers)
@@ -375,7 +378,7 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	return 0;
 }
 
-/* " (tp 1, 2, 4 and 8 work)": those up to 64. */
+/* " (tp 1, 2, 4 and 8 work)": those up to 64. Nothing when there is no choice, or none of them does. */
 static void append_working(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 			   struct sl_error *err)
 {
@@ -384,28 +387,30 @@ static void append_working(const struct sl_model *model, const struct sl_engine 
 	char list[256] = "";
 	size_t n = 0, fill = 0;
 
+	if (!engine->ranks)
+		return;
 	for (other.tp = 1; other.tp <= 64 && fill < sizeof(list) - 8; other.tp++) {
 		struct sl_error quiet = SL_ERROR_INIT;
-		if (check_tp(model, engine, &other, &quiet) == 0)
+		if (engine->check(model, engine, &other, &quiet) == 0)
 			fill += (size_t)snprintf(list + fill, sizeof(list) - fill, "%s%u", n++ ? ", " : "", other.tp);
 	}
 	if (n)
-		snprintf(err->text + len, room, " (tp %s work%s)", list, n == 1 ? "s" : "");
+		snprintf(err->text + len, room, " (%s %s work%s)", engine->ranks, list, n == 1 ? "s" : "");
 }
 
 int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		    struct sl_error *err)
 {
 	struct sl_error local = SL_ERROR_INIT;
-	char name[SL_LAYOUT_NAME_MAX];
+	char path[SL_LAYOUT_PATH_MAX];
 
 	if (!err)
 		err = &local;
 	int ret = check_kind(model, engine, layout, err);
 	if (!ret) {
-		ret = check_tp(model, engine, layout, err);
+		ret = engine->check(model, engine, layout, err);
 		if (ret)
 			append_working(model, engine, layout, err);
 	}
-	return ret ? sl_error_prefix(err, "%s/%s", engine->name, sl_layout_format(layout, name)) : 0;
+	return ret ? sl_error_prefix(err, "%s", sl_layout_path(layout, engine, path)) : 0;
 }

@@ -63,6 +63,10 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
  * spread whole. */
 unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row);
 
+/* Does each module divide as the architecture says? */
+int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     struct sl_error *err) SL_MUST_CHECK;
+
 /* Has a row to do with routed experts? */
 bool sl_is_expert(const struct sl_weight *row);
 

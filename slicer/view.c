@@ -806,16 +806,12 @@ static int add_drafts(struct sl_plan *plan)
 	plan->section++;
 	for (uint32_t i = 0; i < plan->model->n_drafts && !ret; i++) {
 		const struct sl_tensor *t = &plan->model->shards.tensors[plan->model->drafts[i]];
-		ret = sl_plan_tensor(plan, t->name, t->dtype);
-		if (!ret)
-			ret = sl_plan_whole(plan, t);
-		if (!ret)
-			ret = sl_plan_shape(plan, t->shape, t->n_dims);
+		ret = sl_plan_stored(plan, t->name, t, &(struct sl_cut){ .axis = -1 });
 	}
 	return ret;
 }
 
-static int make_plan(struct sl_plan *plan)
+static int add_stacks(struct sl_plan *plan)
 {
 	int ret = 0;
 
@@ -823,9 +819,17 @@ static int make_plan(struct sl_plan *plan)
 		ret = add_stack(plan, s);
 	if (!ret && plan->engine->drafts)
 		ret = add_drafts(plan);
+	return ret;
+}
+
+static int make_plan(struct sl_plan *plan)
+{
+	const struct sl_engine *engine = plan->engine;
+	int ret = engine->plan ? engine->plan(plan) : add_stacks(plan);
+
 	if (!ret)
-		ret = sl_plan_parts(plan, SL_SERVED_MAX);
-	return ret ? ret : sl_plan_served(plan);
+		ret = engine->container->lay(plan);
+	return ret || !engine->beside ? ret : engine->beside(plan);
 }
 
 static int check_request(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
@@ -848,6 +852,8 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	*out = NULL;
 	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;
 	plan.part_bytes = options && options->part_bytes ? options->part_bytes : UINT64_C(512) << 20;
+	if (engine->undivided)
+		plan.part_bytes = UINT64_MAX;
 	int ret = check_request(model, engine, layout, stage, rank, plan.err);
 	if (ret)
 		return ret;

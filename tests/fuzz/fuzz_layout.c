@@ -1,6 +1,7 @@
 /*
  * fuzz_layout.c - any string as a layout name: what is taken is within bounds and prints as itself.
  */
+#include "slicer/engine.h"
 #include "slicer/layout.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ static void check(const struct sl_layout *layout, const char *name)
 		abort();
 	if (layout->dtype != -1 && layout->dtype != SL_F16 && layout->dtype != SL_BF16 && layout->dtype != SL_F32)
 		abort();
-	if (layout->experts > SL_EXPERTS_ROUND_ROBIN || strcmp(sl_layout_format(layout, again), name) != 0)
+	if (layout->experts > SL_EXPERTS_ROUND_ROBIN || strcmp(sl_layout_format(layout, &sl_engines[SL_VLLM], again), name) != 0)
 		abort();
 }
 
@@ -31,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(name, data, size);
 	name[size] = '\0';
-	int ret = sl_layout_parse(&layout, name);
+	int ret = sl_layout_parse(&layout, &sl_engines[SL_VLLM], name);
 	if (ret == 0)
 		check(&layout, name);
 	else if (ret != -ENOENT)

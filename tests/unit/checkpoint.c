@@ -249,13 +249,17 @@ void checkpoint_refused(const char *part, ...)
 static int open_view(struct sl_view **view, const struct sl_model *model, const char *path, unsigned stage,
 		     unsigned rank, struct sl_error *err)
 {
-	struct sl_layout layout;
-	char engine[16];
+	struct sl_layout layout = SL_LAYOUT_WHOLE;
+	const struct sl_engine *engine = sl_engine_find(path);
+	char name[16];
 
-	cr_assert_eq(sscanf(path, "%15[^/]", engine), 1);
-	cr_assert(sl_engine_find(engine), "%s", path);
-	cr_assert_eq(sl_layout_parse(&layout, strchr(path, '/') + 1), 0, "%s", path);
-	return sl_view_open(view, model, sl_engine_find(engine), &layout, stage, rank, NULL, err);
+	if (!engine) {
+		cr_assert_eq(sscanf(path, "%15[^/]", name), 1);
+		engine = sl_engine_find(name);
+		cr_assert(engine, "%s", path);
+		cr_assert_eq(sl_layout_parse(&layout, engine, strchr(path, '/') + 1), 0, "%s", path);
+	}
+	return sl_view_open(view, model, engine, &layout, stage, rank, NULL, err);
 }
 
 struct sl_view *checkpoint_view(const struct sl_model *model, const char *path, unsigned stage, unsigned rank)

@@ -59,7 +59,7 @@ struct sl_model *checkpoint_open(void);
 /* Opening is refused with -EINVAL and a sentence that has all these parts, up to NULL. */
 void checkpoint_refused(const char *part, ...) __attribute__((sentinel));
 
-/* A view by its path, "vllm/tp2-pp2"; refused as above. */
+/* A view by its path, "vllm/tp2-pp2", or "airllm" of an engine without layouts; refused as above. */
 struct sl_view *checkpoint_view(const struct sl_model *model, const char *path, unsigned stage, unsigned rank);
 void checkpoint_view_refused(const struct sl_model *model, const char *path, const char *part, ...)
 	__attribute__((sentinel));

@@ -1,6 +1,7 @@
 /*
  * test_layout.c - layout names: one spelling each.
  */
+#include "slicer/engine.h"
 #include "slicer/layout.h"
 
 #include <criterion/criterion.h>
@@ -16,7 +17,7 @@ static struct sl_layout parse(const char *name)
 {
 	struct sl_layout layout;
 
-	cr_assert_eq(sl_layout_parse(&layout, name), 0, "%s", name);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], name), 0, "%s", name);
 	return layout;
 }
 
@@ -49,7 +50,7 @@ Test(layout, parse_and_format_are_inverse)
 		struct sl_layout layout = parse(name);
 		cr_assert(layout.tp == tp && layout.pp == stages, "%s", name);
 		cr_assert_eq((unsigned)layout.experts, i / 144 % 3);
-		cr_assert_str_eq(sl_layout_format(&layout, again), name);
+		cr_assert_str_eq(sl_layout_format(&layout, &sl_engines[SL_VLLM], again), name);
 	}
 }
 
@@ -109,5 +110,5 @@ Test(layout, other_spellings_are_none)
 	struct sl_layout layout;
 
 	for (unsigned i = 0; i < LEN(names); i++)
-		cr_assert_eq(sl_layout_parse(&layout, names[i]), -ENOENT, "'%s' is taken", names[i]);
+		cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], names[i]), -ENOENT, "'%s' is taken", names[i]);
 }

@@ -53,7 +53,7 @@ static void open_view(const struct sl_model *model, enum sl_engine_id engine, co
 	unsigned n = 0;
 	int ret;
 
-	cr_assert_eq(sl_layout_parse(&layout, name), 0);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[engine], name), 0);
 	do {
 		struct sl_error err = SL_ERROR_INIT;
 		sl_arena_fail_after(++n);

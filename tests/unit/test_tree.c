@@ -403,7 +403,7 @@ Test(tree, only_what_the_options_show)
 	cr_expect_str_eq(names("/"), "README.txt source hf .rankfs");
 	cr_expect_str_eq(names("hf"), "tp2");
 	refused("hf/tp4", ENOENT, "only tp2 is shown");
-	refused("vllm", ENOENT, "there is no 'vllm'");
+	refused("vllm", ENOENT, "only hf is shown");
 	tree_close(tree);
 	cr_expect_eq(tree_open(&tree, model, &(struct tree_options){ .engine = "vlm" }, &err), -EINVAL);
 	cr_expect(strstr(err.text, "'vlm' is no engine"));

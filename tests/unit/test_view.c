@@ -119,7 +119,7 @@ static void compare_layout(const struct family *f, const struct sl_model *model,
 {
 	struct sl_layout layout;
 
-	cr_assert_eq(sl_layout_parse(&layout, strchr(path, '/') + 1), 0);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], strchr(path, '/') + 1), 0);
 	for (unsigned stage = 0; stage < layout.pp; stage++) {
 		for (unsigned rank = 0; rank < layout.tp; rank++) {
 			struct sl_view *view = checkpoint_view(model, path, stage, rank);

@@ -1,0 +1,40 @@
+/*
+ * stored.c - stored tensors as they are, or an equal share along one axis: what engines need whose rules speak of names in
+ * the checkpoint, not of what an architecture's modules mean.
+ */
+#include "slicer/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+int sl_cut_evenly(struct sl_cut *cut, const struct sl_tensor *tensor, int axis, const struct sl_layout *layout,
+		  unsigned rank, struct sl_error *err)
+{
+	*cut = (struct sl_cut){ .axis = -1 };
+	if (axis < 0)
+		return 0;
+	if (axis >= tensor->n_dims)
+		return sl_fail(err, EINVAL, "tensor '%s' has %u dimensions, and the engine cuts number %d",
+			       SL_ESC(tensor->name), tensor->n_dims, axis);
+	uint64_t size = tensor->shape[axis];
+	if (size % layout->tp)
+		return sl_fail(err, EINVAL, "tensor '%s': %llu %s do not divide by %u ranks", SL_ESC(tensor->name),
+			       (unsigned long long)size, axis ? "columns" : "rows", layout->tp);
+	*cut = (struct sl_cut){ axis, size / layout->tp * rank, size / layout->tp };
+	return 0;
+}
+
+int sl_plan_stored(struct sl_plan *plan, const char *name, const struct sl_tensor *tensor, const struct sl_cut *cut)
+{
+	uint64_t shape[SL_DIMS_MAX];
+
+	memcpy(shape, tensor->shape, tensor->n_dims * sizeof(*shape));
+	int ret = sl_plan_tensor(plan, name, tensor->dtype);
+	if (!ret && cut->axis < 0) {
+		ret = sl_plan_whole(plan, tensor);
+	} else if (!ret) {
+		ret = sl_plan_slice(plan, tensor, (unsigned)cut->axis, cut->first, cut->n);
+		shape[cut->axis] = cut->n;
+	}
+	return ret ? ret : sl_plan_shape(plan, shape, tensor->n_dims);
+}
