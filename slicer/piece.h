@@ -15,6 +15,7 @@
 
 #include "slicer/dtype.h"
 #include "slicer/error.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sl_model;
@@ -52,6 +53,25 @@ struct sl_compound {
 	uint32_t block[2];             /* SL_OP_SCALE: rows and columns that share a scale */
 	const struct sl_piece *parts;  /* as many runs each, COLUMNS: .off is where a part's columns begin in a row */
 };
+
+/* The pieces that one piece is made of: a compound's parts, else it alone. */
+struct sl_parts {
+	const struct sl_piece *list;
+	uint32_t n;
+};
+
+static inline struct sl_parts sl_piece_parts(const struct sl_piece *piece)
+{
+	if (piece->op == SL_OP_COLUMNS || piece->op == SL_OP_SCALE)
+		return (struct sl_parts){ piece->compound->parts, piece->compound->n };
+	return (struct sl_parts){ piece, 1 };
+}
+
+/* Does it read a shard itself: has it .src and .shard, and no parts? */
+static inline bool sl_piece_reads(const struct sl_piece *piece)
+{
+	return piece->op == SL_OP_COPY || piece->op == SL_OP_CONVERT || piece->op == SL_OP_TRANSPOSE;
+}
 
 /* Read output bytes [skip, skip + len) of one piece into `dst`. Thread-safe; needs no memory from outside. */
 int sl_piece_read(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, size_t len, void *dst,
