@@ -100,6 +100,23 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.file_name = sl_dcp_name,
 		.metadata = sl_dcp_metadata,
 	},
+	[SL_SERVERLESSLLM] = {
+		.name = "serverlessllm",
+		.title = "ServerlessLLM's store, for vLLM",
+		.version = "vLLM 0.32",
+		.holds = "all but those with FP8 or FP4 tensors",
+		.usage = "sllm-store start --storage-path $(dirname %s)",
+		.ranks = "tp",
+		.layouts = "tp6, tp8-ep, tp2-f16",
+		.fused = true,
+		.kv_buffers = true,
+		.vocab_pad = 64,
+		.part_bytes = UINT64_C(10) << 30,
+		.check = sl_serverlessllm_check,
+		.container = &sl_serverlessllm_store,
+		.file_name = sl_serverlessllm_name,
+		.beside = sl_serve_config,
+	},
 };
 /* clang-format on */
 

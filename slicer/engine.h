@@ -19,7 +19,7 @@ struct sl_output;
 struct sl_plan;
 struct sl_text;
 
-enum sl_engine_id { SL_VLLM, SL_HF, SL_HF_LAYERS, SL_DEEPSEEK, SL_AIRLLM, SL_DCP, SL_N_ENGINES };
+enum sl_engine_id { SL_VLLM, SL_HF, SL_HF_LAYERS, SL_DEEPSEEK, SL_AIRLLM, SL_DCP, SL_SERVERLESSLLM, SL_N_ENGINES };
 
 /* To add an engine: an id above and a row in engine.c. */
 struct sl_engine {
@@ -38,6 +38,7 @@ struct sl_engine {
 	bool stages;	     /* knows pipeline stages */
 	bool as_stored;	     /* takes stored tensors: no dtype to ask for, experts as its own rules say */
 	bool undivided;	     /* weight files are not split by size */
+	uint64_t part_bytes; /* the size at which they are, unless the options say another; 0: 512 MiB */
 	bool source_files;  /* a weight file that would hold just what a source file does is that file, byte for byte */
 	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 

@@ -152,6 +152,12 @@ int sl_airllm_plan(struct sl_plan *plan);
 char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_airllm_beside(struct sl_plan *plan);
 
+/* engine_serverlessllm.c */
+extern const struct sl_container sl_serverlessllm_store;
+int sl_serverlessllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+			   struct sl_error *err);
+char *sl_serverlessllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+
 /* engine_dcp.c */
 int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
 int sl_dcp_plan(struct sl_plan *plan);

@@ -84,8 +84,16 @@ def dcp_lines(oracle):
         yield Line(family, "--tiny", "dcp/tp2", "whole", "-", "-")
 
 
+def serverlessllm_lines(oracle):
+    for stem, layouts in records(oracle, "serverlessllm"):
+        for layout, ranks in layouts.items() if stem.endswith(".vllm") else ():
+            for rank, files in ranks.items():
+                yield from whole_files(stem.removesuffix(".vllm"), f"serverlessllm/{layout}",
+                                       {f"{rank}/{name}": file for name, file in files.items()})
+
+
 # To add an engine: a function above that gives its lines, and its name here.
-MAKERS = [deepseek_lines, airllm_lines, dcp_lines]
+MAKERS = [deepseek_lines, airllm_lines, dcp_lines, serverlessllm_lines]
 
 
 def write_table(oracle):
