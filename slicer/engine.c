@@ -117,6 +117,20 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.file_name = sl_serverlessllm_name,
 		.beside = sl_serve_config,
 	},
+	[SL_GPT_OSS] = {
+		.name = "gpt-oss",
+		.title = "gpt-oss's reference code",
+		.version = "openai/gpt-oss",
+		.holds = "gpt-oss",
+		.usage = "torchrun --nproc-per-node N -m gpt_oss.generate %s",
+		.as_stored = true,
+		.undivided = true,
+		.check = sl_gpt_oss_check,
+		.plan = sl_gpt_oss_plan,
+		.container = &sl_safetensors,
+		.file_name = sl_gpt_oss_name,
+		.beside = sl_gpt_oss_beside,
+	},
 };
 /* clang-format on */
 

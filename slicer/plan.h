@@ -158,6 +158,12 @@ int sl_serverlessllm_check(const struct sl_model *model, const struct sl_engine 
 			   struct sl_error *err);
 char *sl_serverlessllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 
+/* engine_gpt_oss.c */
+int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_gpt_oss_plan(struct sl_plan *plan);
+char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+int sl_gpt_oss_beside(struct sl_plan *plan);
+
 /* engine_dcp.c */
 int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
 int sl_dcp_plan(struct sl_plan *plan);
