@@ -223,7 +223,8 @@ static int add_dequantised(struct sl_plan *plan, const struct group *g, const ch
 				       bound->storage->name);
 		shape[0] += m.rows;
 		shape[1] = m.cols;
-		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block) : sl_plan_whole(plan, t);
+		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block,
+					      (struct sl_range){ 0, m.rows, 0 }) : sl_plan_whole(plan, t);
 	}
 	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
