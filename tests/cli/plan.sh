@@ -31,11 +31,23 @@ prints "^# source/config.json, [0-9]* bytes$" "$RANKFS" plan model source
 
 "$RANKFS" plan model --json >json
 json json 'd["architecture"] == "LlamaForCausalLM" and d["bytes"] == 4066816'
-json json '[l["ok"] for l in d["layouts"]] == [True, True, True, False, False] * 2 + [False] and "tp 16" in d["layouts"][4]["why"]'
+json json '[l["ok"] for l in d["layouts"]] == [True, True, True, False, False] * 2 + [True, False, True] + \
+	[True, True, True, False, False] * 2 + [False] and "tp 16" in d["layouts"][4]["why"]'
 "$RANKFS" plan model vllm/tp2 --json >json
 json json 'sum(p["bytes"] for f in d["files"] for t in f.get("tensors", ()) for p in t["pieces"]) == \
 	sum(t["bytes"] for f in d["files"] for t in f.get("tensors", ()))'
 json json '[t["shape"] for t in d["files"][0]["tensors"]] == [[256, 256]]'
+
+# Every engine has its rules, and says why not.
+prints "^hf/layers  *ok$" "$RANKFS" plan model
+prints "^airllm  *ok$" "$RANKFS" plan model
+prints "^deepseek/mp1  *no: DeepSeek's reference code runs" "$RANKFS" plan model
+prints "^# airllm/splitted_model/model.layers.0.safetensors, " "$RANKFS" plan model airllm
+prints "^# hf/layers/model-00002-of-00005.safetensors, " "$RANKFS" plan model hf/layers
+prints "^# dcp/tp2/shard-00002-model-00001-of-00005.safetensors, " "$RANKFS" plan model dcp/tp2
+prints "^# serverlessllm/tp2/rank_1/tensor.data_0, " "$RANKFS" plan model serverlessllm/tp2
+fails 32 "runs GptOssForCausalLM, not LlamaForCausalLM" "$RANKFS" plan model gpt-oss
+fails 32 "not LlamaForCausalLM" "$RANKFS" plan model deepseek/mp2
 
 fails 32 "do not divide by tp 3" "$RANKFS" plan model vllm/tp3
 fails 32 "'x' is no layout" "$RANKFS" plan model vllm/x
@@ -52,3 +64,15 @@ model gpt2
 prints "c_attn.weight BF16 \[384, 256\] = cast(BF16): h.0.attn.c_attn.weight.T\[128:256\] ++ h.0" "$RANKFS" plan model vllm/tp2
 model falcon-7b --vocab 67
 prints "^lm_head.weight .* = lm_head.weight\[64:67\] ++ 61 zero rows$" "$RANKFS" plan model vllm/tp2
+
+# DeepSeek's converter copies the tokenizer; nothing else stands beside the ranks' files.
+model deepseek-v2-lite
+touch model/tokenizer.json model/notes.txt
+prints "^deepseek/mp2  *ok$" "$RANKFS" plan model
+prints "^# deepseek/mp2/model1-mp2.safetensors, " "$RANKFS" plan model deepseek/mp2
+grep -q "^# deepseek/mp2/tokenizer.json, 0 bytes" out || fail "no tokenizer"
+! grep -q "config.json\|notes" out || fail "more than the converter leaves"
+fails 32 "'tp2' is no layout: mp8, mp32 are some" "$RANKFS" plan model deepseek/tp2
+prints "^# deepseek/mp2/model0-mp2.safetensors" "$RANKFS" plan model deepseek -o tp=2
+model gpt-oss-20b
+prints "^# gpt-oss/model.safetensors, " "$RANKFS" plan model gpt-oss

@@ -20,6 +20,10 @@ json json 'd["ok"] and len(d["ranks"]) == 4 and d["unread"] == []'
 fails 32 "do not divide by tp 3" "$RANKFS" check model vllm/tp3
 [ "$(tail -n 1 out)" != ok ] || fail "ok, yet refused"
 fails 32 "names no layout" "$RANKFS" check model vllm
+for path in airllm hf/layers dcp/tp2 serverlessllm/tp2; do
+	prints "^ok$" "$RANKFS" check model $path
+done
+fails 32 "names no layout: 'dcp/tp8' is one" "$RANKFS" check model dcp
 fails 32 "'x' is no engine" "$RANKFS" check model x/tp2
 
 rm model/model-00002-of-00004.safetensors
