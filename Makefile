@@ -172,7 +172,7 @@ cli_tests    := $(filter-out %/lib.sh,$(wildcard tests/cli/*.sh tests/golden/*.s
 fuzz_tests   := $(foreach f,$(fuzz_src:tests/fuzz/%.c=%),"tests/fuzz.sh $(f)")
 asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath build/asan/rankfs) $(t)")
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/unit"
-oracle_tests := "$(PYTHON) tests/oracle/check.py"
+oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
 check: deps ## install what is missing, build all modes, run every test
 	$(MAKE) check-built

@@ -1,7 +1,7 @@
 /*
  * tree.h - the names under the mount, without FUSE: the mount, `cat`, `plan` and `export` walk the same tree.
  *
- *      /README.txt  /source/…  /vllm/{layout}/…  /hf/{layout}/rank-{r}/…  /tensors/{layout}/rank-{r}/a/b/weight.{npy,txt}
+ *      /README.txt  /source/…  /vllm/{layout}/…  /hf/{layout}/rank-{r}/…  /airllm/…  /tensors/{layout}/rank-{r}/a/b/weight.{npy,txt}
  *      /.rankfs/{status,stats,settings,version}
  *
  * Nodes are made when they are first looked up or listed, and kept until tree_close(): a pointer stays good. A

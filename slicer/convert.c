@@ -32,6 +32,7 @@ LOADER(load_f64, double, (float)value)
 LOADER(load_i32, int32_t, (float)value)
 LOADER(load_i64, int64_t, (float)value)
 LOADER(load_f8_e4m3, uint8_t, sl_f8_e4m3_to_f32(value))
+LOADER(load_f8_e8m0, uint8_t, sl_f8_e8m0_to_f32(value))
 STORER(store_f16, uint16_t, sl_f32_to_f16(in[i]))
 STORER(store_bf16, uint16_t, sl_f32_to_bf16(in[i]))
 STORER(store_f32, float, in[i])
@@ -49,6 +50,7 @@ static const struct {
 	[SL_I32] = { load_i32, NULL },
 	[SL_I64] = { load_i64, NULL },
 	[SL_F8_E4M3] = { load_f8_e4m3, store_f8_e4m3 },
+	[SL_F8_E8M0] = { load_f8_e8m0, NULL },
 };
 
 /* Integers become integers through int64: none is rounded, and what does not fit is cut as torch cuts it. */

@@ -70,6 +70,14 @@ static inline uint16_t sl_f32_to_f16(float value)
 	return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
 }
 
+/* F8_E8M0: a power of two alone, or NaN. */
+static inline float sl_f8_e8m0_to_f32(uint8_t bits)
+{
+	if (bits == 0xFF)
+		return sl_f32_from_bits(0x7FC00000);
+	return bits ? sl_f32_from_bits((uint32_t)bits << 23) : 0x1p-127f;
+}
+
 /* F8_E4M3 ("fn"): no infinity; above 448 + half a step becomes NaN (torch, Float8_e4m3fn.h). */
 static inline float sl_f8_e4m3_to_f32(uint8_t bits)
 {

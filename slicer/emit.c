@@ -115,12 +115,12 @@ int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n)
 }
 
 /* A piece of `count` runs of `run` bytes from `off` in a stored tensor, as the begun tensor holds them. Bytes that are only
- * called another dtype of the same width are copied. */
+ * called another dtype are copied. */
 static int make_runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride, uint64_t count,
 		     bool turned, struct sl_piece *piece)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype, from = t->dtype;
-	bool relabelled = to == SL_U8 && sl_dtypes[from].bits == 8;
+	bool relabelled = (to == SL_U8 || to == SL_F4) && sl_dtypes[from].bits == 8;
 
 	if (relabelled)
 		to = from;
@@ -340,18 +340,22 @@ int sl_plan_columns_end(struct sl_plan *plan)
 }
 
 int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
-		   const uint64_t block[2])
+		   const uint64_t block[2], struct sl_range rows)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
 	struct sl_matrix m = sl_stored_matrix(values, row), s = sl_stored_matrix(scales, row);
-	struct sl_piece piece = { .op = SL_OP_SCALE, .to = (uint8_t)to, .count = (uint32_t)m.rows, .run = sl_dtype_bytes(to, m.cols) }, *parts;
+	struct sl_range blocks = { rows.first / block[0], (rows.n + block[0] - 1) / block[0], 0 };
+	struct sl_piece piece = { .op = SL_OP_SCALE, .to = (uint8_t)to, .count = (uint32_t)rows.n, .run = sl_dtype_bytes(to, m.cols) }, *parts;
 	struct sl_compound *compound;
 
+	if (rows.first % block[0] || blocks.first + blocks.n > s.rows)
+		return sl_fail(plan->err, EINVAL, "tensor '%s': rows from %llu on do not begin with a block of scales", SL_ESC(values->name),
+			       (unsigned long long)rows.first);
 	plan->tensors[plan->n_tensors - 1].dtype = values->dtype;
-	int ret = sl_plan_column(plan, row, values, 0, (struct sl_range){ 0, m.rows, 0 }, (struct sl_range){ 0, m.cols, 0 });
+	int ret = sl_plan_column(plan, row, values, 0, rows, (struct sl_range){ 0, m.cols, 0 });
 	plan->tensors[plan->n_tensors - 1].dtype = SL_F32;
 	if (!ret)
-		ret = sl_plan_column(plan, row, scales, 0, (struct sl_range){ 0, s.rows, 0 }, (struct sl_range){ 0, s.cols, 0 });
+		ret = sl_plan_column(plan, row, scales, 0, blocks, (struct sl_range){ 0, s.cols, 0 });
 	plan->tensors[plan->n_tensors - 1].dtype = (uint8_t)to;
 	if (ret)
 		return ret;
@@ -360,6 +364,6 @@ int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const stru
 		return out_of_memory(plan);
 	compound->block[0] = (uint32_t)block[0];
 	compound->block[1] = (uint32_t)block[1];
-	piece.len = piece.run * m.rows;
+	piece.len = piece.run * rows.n;
 	return add(plan, piece);
 }

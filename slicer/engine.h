@@ -29,6 +29,8 @@ enum sl_engine_id {
 	SL_DEEPSEEK,
 	SL_AIRLLM,
 	SL_DCP,
+	SL_SERVERLESSLLM,
+	SL_GPT_OSS,
 	SL_N_ENGINES
 };
 
@@ -60,6 +62,7 @@ struct sl_engine {
 	bool drops_tied;     /* a tied model's stored head is not loaded */
 	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
 	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */
+	uint64_t part_bytes; /* the size at which they are, unless the options say another; 0: 512 MiB */
 	bool source_files;  /* a weight file that would hold just what a source file does is that file, byte for byte */
 	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 

@@ -95,10 +95,23 @@ static int cut_component(const struct sl_plan *plan, const struct source *s, uns
 	return 0;
 }
 
-static int cut_source(const struct sl_plan *plan, const struct source *s, unsigned rank, struct sl_cut *cut)
+static int cut_as_held(const struct sl_plan *plan, const struct source *s, unsigned rank, struct sl_cut *cut)
 {
 	*cut = (struct sl_cut){ .axis = -1 };
 	return s->component ? cut_component(plan, s, rank, cut) : cut_bias(plan, s, rank, cut);
+}
+
+/* A tensor of which no rank holds the end, since no engine loads it, is left whole. */
+static int cut_source(const struct sl_plan *plan, const struct source *s, unsigned rank, struct sl_cut *cut)
+{
+	int ret = cut_as_held(plan, s, plan->tp - 1, cut);
+
+	if (ret || cut->axis < 0)
+		return ret;
+	if (cut->first + cut->n == s->tensor->shape[cut->axis])
+		return cut_as_held(plan, s, rank, cut);
+	*cut = (struct sl_cut){ .axis = -1 };
+	return 0;
 }
 
 static int add_tensor(struct walk *walk, const struct source *s)
@@ -106,7 +119,7 @@ static int add_tensor(struct walk *walk, const struct source *s)
 	struct sl_plan *plan = walk->plan;
 	struct sl_cut cut, before;
 
-	if (!s->tensor)
+	if (!s->tensor || walk->claimed[s->tensor - plan->model->shards.tensors])
 		return 0;
 	walk->claimed[s->tensor - plan->model->shards.tensors] = true;
 	int ret = cut_source(plan, s, plan->rank, &cut);

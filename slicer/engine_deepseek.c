@@ -1,12 +1,15 @@
 /*
  * engine_deepseek.c - what DeepSeek's reference code reads: model{rank}-mp{ranks}.safetensors, one file per rank, under names of
- * its own (deepseek-ai/DeepSeek-V3 and -V3.2-Exp, inference/convert.py).
+ * its own (deepseek-ai/DeepSeek-V3, -V3.2-Exp and -V4, inference/convert.py).
  *
  *      model.layers.3.self_attn.q_b_proj.weight_scale_inv  ->  layers.3.attn.wq_b.scale, rows divided
  *      model.layers.3.mlp.experts.7.up_proj.weight         ->  layers.3.ffn.experts.7.w3.weight, whole, on one rank
  *
  * Names are renamed part by part. The part before the last says which axis is cut; a scale is cut as its weight is, since its
  * blocks divide with it. Layers beyond num_hidden_layers (MTP) are left out.
+ *
+ * V4's checkpoints have the reference code's own names, and what no row speaks of is whole. Its MTP layer stays. The bytes of
+ * its experts are called what they are, F4; wo_a becomes BF16.
  */
 #include "slicer/plan.h"
 
@@ -16,14 +19,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWN = -2, WHOLE = -1, ROWS = 0, COLUMNS = 1 };
+/* Axes; of UNSCALED rows the product with their scales takes the place of both. */
+enum { UNKNOWN = -2, WHOLE = -1, ROWS = 0, COLUMNS = 1, UNSCALED };
+
+struct part {
+	const char *stored, *held;
+	int axis;
+};
 
 /* clang-format off */
 /* To add a module: its part of the name, what the reference code calls it, and the axis that is cut. */
-static const struct part {
-	const char *stored, *held;
-	int axis;
-} parts[] = {
+static const struct part renamed_parts[] = {
 	{ "embed_tokens",             "embed",        ROWS },
 	{ "input_layernorm",          "attn_norm",    WHOLE },
 	{ "post_attention_layernorm", "ffn_norm",     WHOLE },
@@ -52,21 +58,54 @@ static const struct part {
 	{ "e_score_correction_bias",  "bias",         UNKNOWN },
 };
 
-static const char *const architectures[] = { "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM" };
+static const struct part original_parts[] = {
+	{ "embed",        "embed",        ROWS },
+	{ "wq_b",         "wq_b",         ROWS }, /* of the attention, and of its indexer */
+	{ "weights_proj", "weights_proj", ROWS },
+	{ "attn_sink",    "attn_sink",    ROWS },
+	{ "wo_a",         "wo_a",         UNSCALED },
+	{ "wo_b",         "wo_b",         COLUMNS },
+	{ "head",         "head",         ROWS },
+};
+
+/* To add a release: its architecture, its parts, and whether its checkpoints have the reference code's names already. */
+static const struct release {
+	const char *architecture;
+	const struct part *parts;
+	size_t n_parts;
+	bool original;
+} releases[] = {
+	{ "DeepseekV2ForCausalLM",  renamed_parts,  SL_COUNT(renamed_parts),  false },
+	{ "DeepseekV3ForCausalLM",  renamed_parts,  SL_COUNT(renamed_parts),  false },
+	{ "DeepseekV32ForCausalLM", renamed_parts,  SL_COUNT(renamed_parts),  false },
+	{ "DeepseekV4ForCausalLM",  original_parts, SL_COUNT(original_parts), true },
+};
 /* clang-format on */
 
 /* A stored name taken apart: what it becomes, and what happens to the tensor. */
 struct renamed {
 	char name[SL_MODULE_NAME_MAX];
 	int axis;
+	bool unscaled;
 	uint64_t expert; /* of a routed expert, else UINT64_MAX */
 };
 
-static const struct part *find_part(const char *text, size_t len)
+/* ---- names ---- */
+
+static const struct release *find_release(const struct sl_model *model)
 {
-	for (size_t i = 0; i < SL_COUNT(parts); i++) {
-		if (strlen(parts[i].stored) == len && memcmp(parts[i].stored, text, len) == 0)
-			return &parts[i];
+	for (size_t i = 0; i < SL_COUNT(releases) && model->config.architecture; i++) {
+		if (strcmp(releases[i].architecture, model->config.architecture) == 0)
+			return &releases[i];
+	}
+	return NULL;
+}
+
+static const struct part *find_part(const struct release *release, const char *text, size_t len)
+{
+	for (size_t i = 0; i < release->n_parts; i++) {
+		if (strlen(release->parts[i].stored) == len && memcmp(release->parts[i].stored, text, len) == 0)
+			return &release->parts[i];
 	}
 	return NULL;
 }
@@ -83,32 +122,45 @@ static bool is_known_tensor(const char *last)
 	return false;
 }
 
-static int rename_tensor(const struct sl_tensor *tensor, struct renamed *to, struct sl_error *err)
+/* What a part of a name says of the tensor. In renamed checkpoints the last module counts, in original ones any, and a
+ * tensor that is a module itself (attn_sink) too. */
+static void heed_part(const struct release *release, const struct part *part, bool is_last, struct renamed *to)
+{
+	if (release->original ? !part : is_last)
+		return;
+	to->axis = part ? part->axis : UNKNOWN;
+	to->unscaled = to->axis == UNSCALED;
+	if (to->unscaled)
+		to->axis = ROWS;
+}
+
+static int rename_tensor(const struct release *release, const struct sl_tensor *tensor, struct renamed *to, struct sl_error *err)
 {
 	const char *at = tensor->name + (strncmp(tensor->name, "model.", 6) == 0 ? 6 : 0);
+	bool of_experts = false, is_last = false;
 	size_t used = 0, len;
-	bool is_last;
 
-	*to = (struct renamed){ .axis = UNKNOWN, .expert = UINT64_MAX };
-	for (bool of_experts = false;; at += len + 1) {
+	*to = (struct renamed){ .axis = release->original ? WHOLE : UNKNOWN, .expert = UINT64_MAX };
+	for (;; at += len + 1) {
 		len = strcspn(at, ".");
 		is_last = at[len] == '\0';
-		const struct part *part = find_part(at, len);
+		const struct part *part = find_part(release, at, len);
 		char text[64];
 		snprintf(text, sizeof(text), "%s%.*s", used ? "." : "", part ? 64 : (int)len, part ? part->held : at);
 		used = sl_name_append(to->name, used, text);
+		heed_part(release, part, is_last, to);
 		if (is_last)
 			break;
 		if (of_experts)
 			to->expert = strtoull(at, NULL, 10);
 		of_experts = len == strlen("experts") && strncmp(at, "experts", len) == 0;
-		to->axis = part ? part->axis : UNKNOWN;
 	}
-	if (to->axis == UNKNOWN || !is_known_tensor(at))
-		return sl_fail(err, EINVAL, "tensor '%s': DeepSeek's reference code has no place for it",
-			       SL_ESC(tensor->name));
+	if (to->axis == UNKNOWN || !(release->original || is_known_tensor(at)))
+		return sl_fail(err, EINVAL, "tensor '%s': DeepSeek's reference code has no place for it", SL_ESC(tensor->name));
 	return 0;
 }
+
+/* ---- tensors ---- */
 
 /* What `rank` holds of a tensor; cut->n is 0 for nothing. */
 static int cut_tensor(const struct sl_model *model, const struct sl_tensor *tensor, const struct renamed *to,
@@ -124,26 +176,69 @@ static int cut_tensor(const struct sl_model *model, const struct sl_tensor *tens
 	return to->axis == WHOLE ? 0 : sl_cut_evenly(cut, tensor, to->axis, layout, rank, err);
 }
 
+/* Blocks of FP8 times their scales, which are another tensor and cut alike. */
+static int add_unscaled(struct sl_plan *plan, const char *name, const struct sl_tensor *values, const struct sl_tensor *scales,
+			const struct sl_cut *cut)
+{
+	static const struct sl_weight plain = { .role = SL_WHOLE };
+	struct sl_matrix m = sl_stored_matrix(values, &plain), s = sl_stored_matrix(scales, &plain);
+	uint64_t shape[2] = { cut->n, m.cols };
+
+	if (!s.rows || !s.cols || m.rows % s.rows || m.cols % s.cols)
+		return sl_fail(plan->err, EINVAL, "tensor '%s': its blocks are not whole ones of '%s'", SL_ESC(scales->name),
+			       SL_ESC(values->name));
+	const uint64_t block[2] = { m.rows / s.rows, m.cols / s.cols };
+	int ret = sl_plan_tensor(plan, name, SL_BF16);
+	if (!ret)
+		ret = sl_plan_scaled(plan, &plain, values, scales, block, (struct sl_range){ cut->first, cut->n, 0 });
+	return ret ? ret : sl_plan_shape(plan, shape, 2);
+}
+
+/* Two F4 elements are one stored byte. */
+static int add_f4(struct sl_plan *plan, const char *name, const struct sl_tensor *tensor)
+{
+	uint64_t shape[2] = { tensor->shape[0], 2 * tensor->shape[1] };
+
+	int ret = sl_plan_tensor(plan, name, SL_F4);
+	if (!ret)
+		ret = sl_plan_whole(plan, tensor);
+	return ret ? ret : sl_plan_shape(plan, shape, 2);
+}
+
+static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, const struct renamed *to, const struct sl_cut *cut)
+{
+	const struct sl_shards *shards = &plan->model->shards;
+	const char *dot = strrchr(tensor->name, '.');
+	char name[SL_MODULE_NAME_MAX];
+
+	if (to->unscaled && dot) {
+		snprintf(name, sizeof(name), "%.*s.scale", (int)(dot - tensor->name), tensor->name);
+		const struct sl_tensor *scales = sl_shards_find(shards, name);
+		if (scales)
+			return scales == tensor ? 0 : add_unscaled(plan, to->name, tensor, scales, cut);
+	}
+	if (to->expert != UINT64_MAX && tensor->dtype == SL_I8 && tensor->n_dims == 2)
+		return add_f4(plan, to->name, tensor);
+	return sl_plan_stored(plan, to->name, tensor, cut);
+}
+
 static int check_model(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err)
 {
 	uint64_t experts = model->config.dims[SL_TEXT].experts;
-	bool known = false;
 
-	for (size_t i = 0; i < SL_COUNT(architectures) && model->config.architecture; i++)
-		known |= strcmp(architectures[i], model->config.architecture) == 0;
-	if (!known)
-		return sl_fail(err, EINVAL, "DeepSeek's reference code runs DeepSeek V2, V3, R1 and V3.2, not %s",
+	if (!find_release(model))
+		return sl_fail(err, EINVAL, "DeepSeek's reference code runs DeepSeek V2, V3, R1, V3.2 and V4, not %s",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
 	if (experts % layout->tp)
-		return sl_fail(err, EINVAL, "%llu experts do not divide by %u ranks", (unsigned long long)experts,
-			       layout->tp);
+		return sl_fail(err, EINVAL, "%llu experts do not divide by %u ranks", (unsigned long long)experts, layout->tp);
 	return 0;
 }
 
-/* Every tensor but those of drafts, renamed. */
+/* Every tensor of the rank, but renamed checkpoints' drafts. */
 static int for_each(const struct sl_model *model, const struct sl_layout *layout, unsigned rank, struct sl_plan *plan,
 		    struct sl_error *err)
 {
+	const struct release *release = find_release(model);
 	int ret = check_model(model, layout, err);
 	uint32_t drafts = 0; /* passed by; they are in the order of their tensors */
 
@@ -151,15 +246,15 @@ static int for_each(const struct sl_model *model, const struct sl_layout *layout
 		const struct sl_tensor *tensor = &model->shards.tensors[i];
 		struct renamed to;
 		struct sl_cut cut;
-		if (drafts < model->n_drafts && model->drafts[drafts] == i) {
+		if (!release->original && drafts < model->n_drafts && model->drafts[drafts] == i) {
 			drafts++;
 			continue;
 		}
-		ret = rename_tensor(tensor, &to, err);
+		ret = rename_tensor(release, tensor, &to, err);
 		if (!ret)
 			ret = cut_tensor(model, tensor, &to, layout, rank, &cut, err);
 		if (!ret && plan && cut.n)
-			ret = sl_plan_stored(plan, to.name, tensor, &cut);
+			ret = add_tensor(plan, tensor, &to, &cut);
 	}
 	return ret;
 }

@@ -61,9 +61,9 @@ int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const stru
 int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n) SL_MUST_CHECK;
 int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
 
-/* All of a stored matrix, each block of it times its scale. */
-int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values,
-		   const struct sl_tensor *scales, const uint64_t block[2]) SL_MUST_CHECK;
+/* Rows of a stored matrix, each block of it times its scale; the first of them begins a block. */
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
+		   const uint64_t block[2], struct sl_range rows) SL_MUST_CHECK;
 
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
@@ -151,6 +151,18 @@ int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine
 int sl_airllm_plan(struct sl_plan *plan);
 char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_airllm_beside(struct sl_plan *plan);
+
+/* engine_serverlessllm.c */
+extern const struct sl_container sl_serverlessllm_store;
+int sl_serverlessllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+			   struct sl_error *err);
+char *sl_serverlessllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+
+/* engine_gpt_oss.c */
+int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_gpt_oss_plan(struct sl_plan *plan);
+char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+int sl_gpt_oss_beside(struct sl_plan *plan);
 
 /* engine_dcp.c */
 int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);

@@ -242,7 +242,8 @@ static int add_dequantised(struct sl_plan *plan, const struct group *g, const ch
 				       bound->storage->name);
 		shape[0] += m.rows;
 		shape[1] = m.cols;
-		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block) : sl_plan_whole(plan, t);
+		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block,
+					      (struct sl_range){ 0, m.rows, 0 }) : sl_plan_whole(plan, t);
 	}
 	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
@@ -842,6 +843,15 @@ static int check_request(const struct sl_model *model, const struct sl_engine *e
 	return ret;
 }
 
+static uint64_t part_size(const struct sl_engine *engine, const struct sl_view_options *options)
+{
+	if (engine->undivided)
+		return UINT64_MAX;
+	if (options && options->part_bytes)
+		return options->part_bytes;
+	return engine->part_bytes ? engine->part_bytes : UINT64_C(512) << 20;
+}
+
 int sl_view_open(struct sl_view **out, const struct sl_model *model, const struct sl_engine *engine,
 		 const struct sl_layout *layout, unsigned stage, unsigned rank, const struct sl_view_options *options,
 		 struct sl_error *err)
@@ -851,9 +861,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 
 	*out = NULL;
 	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;
-	plan.part_bytes = options && options->part_bytes ? options->part_bytes : UINT64_C(512) << 20;
-	if (engine->undivided)
-		plan.part_bytes = UINT64_MAX;
+	plan.part_bytes = part_size(engine, options);
 	int ret = check_request(model, engine, layout, stage, rank, plan.err);
 	if (ret)
 		return ret;

@@ -45,7 +45,7 @@ struct sl_view {
 };
 
 struct sl_view_options {
-	uint64_t part_bytes; /* a weight file is split at tensors above this; 0: 512 MiB */
+	uint64_t part_bytes; /* a weight file is split at tensors above this; 0: as the engine's row says */
 	int gpu;             /* 1 + enum sl_gpu, for paddings that kernels want; 0: sm90 */
 };
 

@@ -38,6 +38,17 @@ json json 'sum(p["bytes"] for f in d["files"] for t in f.get("tensors", ()) for 
 	sum(t["bytes"] for f in d["files"] for t in f.get("tensors", ()))'
 json json '[t["shape"] for t in d["files"][0]["tensors"]] == [[256, 256]]'
 
+# Every engine has its rules, and says why not.
+prints "^hf/layers  *ok$" "$RANKFS" plan model
+prints "^airllm  *ok$" "$RANKFS" plan model
+prints "^deepseek/mp1  *no: DeepSeek's reference code runs" "$RANKFS" plan model
+prints "^# airllm/splitted_model/model.layers.0.safetensors, " "$RANKFS" plan model airllm
+prints "^# hf/layers/model-00002-of-00005.safetensors, " "$RANKFS" plan model hf/layers
+prints "^# dcp/tp2/shard-00002-model-00001-of-00005.safetensors, " "$RANKFS" plan model dcp/tp2
+prints "^# serverlessllm/tp2/rank_1/tensor.data_0, " "$RANKFS" plan model serverlessllm/tp2
+fails 32 "runs GptOssForCausalLM, not LlamaForCausalLM" "$RANKFS" plan model gpt-oss
+fails 32 "not LlamaForCausalLM" "$RANKFS" plan model deepseek/mp2
+
 fails 32 "do not divide by tp 3" "$RANKFS" plan model vllm/tp3
 fails 32 "'x' is no layout" "$RANKFS" plan model vllm/x
 fails 32 "there is no 'vlm' in the tree" "$RANKFS" plan model vlm/tp2
@@ -67,3 +78,15 @@ model deepseek-v3
 prints "next-n (MTP) layers are not part" "$RANKFS" check model
 [ "$("$RANKFS" plan model vllm/tp1 | grep -c "layers\.5\.")" -eq 0 ] || fail "vllm/ has a draft's layer"
 prints "^model.layers.5.eh_proj.weight" "$RANKFS" plan model hf/tp2
+
+# DeepSeek's converter copies the tokenizer; nothing else stands beside the ranks' files.
+model deepseek-v2-lite
+touch model/tokenizer.json model/notes.txt
+prints "^deepseek/mp2  *ok$" "$RANKFS" plan model
+prints "^# deepseek/mp2/model1-mp2.safetensors, " "$RANKFS" plan model deepseek/mp2
+grep -q "^# deepseek/mp2/tokenizer.json, 0 bytes" out || fail "no tokenizer"
+! grep -q "config.json\|notes" out || fail "more than the converter leaves"
+fails 32 "'tp2' is no layout: mp8, mp32 are some" "$RANKFS" plan model deepseek/tp2
+prints "^# deepseek/mp2/model0-mp2.safetensors" "$RANKFS" plan model deepseek -o tp=2
+model gpt-oss-20b
+prints "^# gpt-oss/model.safetensors, " "$RANKFS" plan model gpt-oss

@@ -21,6 +21,10 @@ json json 'd["held"] == 30 and d["split"] + d["replicated"] == 30 and d["made"] 
 fails 32 "do not divide by tp 3" "$RANKFS" check model vllm/tp3
 [ "$(tail -n 1 out)" != ok ] || fail "ok, yet refused"
 fails 32 "names no layout" "$RANKFS" check model vllm
+for path in airllm hf/layers dcp/tp2 serverlessllm/tp2; do
+	prints "^ok$" "$RANKFS" check model $path
+done
+fails 32 "names no layout: 'dcp/tp8' is one" "$RANKFS" check model dcp
 fails 32 "'x' is no engine" "$RANKFS" check model x/tp2
 
 # Parts side by side, zeros that fill up, tensors that no rank holds.

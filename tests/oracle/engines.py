@@ -8,10 +8,9 @@ engines.tsv has one line for each thing that must be equal:
 "file": sha256 of the whole file `name` in the directory `path`. Other kinds are digests over tensors, for engines whose own
 files are not the same from run to run, or that slice in memory: lines "name dtype [d0,d1] sha256\\n", sorted (make_digests.py).
 
-    tensors   all tensors of the weight files in `path`
-    blocks    the same, each name with the offsets that DCP_SHARDING_INFO gives it; `name` is "-"
+    blocks    all tensors of the weight files in `path`, each name with the offsets that DCP_SHARDING_INFO gives it; `name` is "-"
     whole     the blocks put together are the tensors of the source: no digest
-    slices    of the tensors whose names match the pattern `name`
+    slices    all tensors but the embedding, experts put together as transformers holds them
 
 For each path: `rankfs export`, `cat` of every file, read(2) and mmap on a mount give the same bytes, and those are compared.
 Arguments choose the lines whose path begins with one of them. --write makes the table anew from ORACLE, which has a
@@ -63,7 +62,7 @@ def deepseek_lines(oracle):
     for stem, layouts in records(oracle, "deepseek"):
         family = stem.rsplit(".v", 1)[0]
         for layout, files in layouts.items():
-            if family.startswith("deepseek-v4"):
+            if layout.endswith("-fp8"):  # experts computed anew in another dtype: not served
                 continue
             yield from whole_files(family, f"deepseek/{layout}", files)
 
@@ -84,8 +83,29 @@ def dcp_lines(oracle):
         yield Line(family, "--tiny", "dcp/tp2", "whole", "-", "-")
 
 
+def serverlessllm_lines(oracle):
+    for stem, layouts in records(oracle, "serverlessllm"):
+        for layout, ranks in layouts.items() if stem.endswith(".vllm") else ():
+            for rank, files in ranks.items():
+                yield from whole_files(stem.removesuffix(".vllm"), f"serverlessllm/{layout}",
+                                       {f"{rank}/{name}": file for name, file in files.items()})
+
+
+def gpt_oss_lines(oracle):
+    for family, layouts in records(oracle, "gpt-oss"):
+        yield from whole_files(family, "gpt-oss", layouts["original"])
+
+
+def transformers_lines(oracle):
+    """Slices of a tensor-parallel model, which keeps the embedding whole and makes its rotary tables itself."""
+    for family, layouts in records(oracle, "transformers"):
+        for rank, held in layouts["tp2"].items():
+            tensors = {n: t for n, t in held["tensors"].items() if not re.search("embed_tokens|rotary_emb", n)}
+            yield Line(family, "--tiny", f"hf/tp2/{rank.replace('rank', 'rank-')}", "slices", "-", digest(tensors))
+
+
 # To add an engine: a function above that gives its lines, and its name here.
-MAKERS = [deepseek_lines, airllm_lines, dcp_lines]
+MAKERS = [deepseek_lines, airllm_lines, dcp_lines, serverlessllm_lines, gpt_oss_lines, transformers_lines]
 
 
 def write_table(oracle):
@@ -185,6 +205,29 @@ def check_blocks(line, files, _):
         raise Failed(f"{line.path}: {len(blocks)} blocks differ")
 
 
+def check_slices(line, files, _):
+    held, experts = {}, collections.defaultdict(dict)
+    for data in (data for name, data in files.items() if name.endswith(".safetensors")):
+        for name, dtype, shape, tensor in raw(data):
+            if m := re.fullmatch(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight", name):
+                experts[m[1]][int(m[2]), m[3]] = dtype, shape, tensor
+            elif "embed_tokens" not in name:
+                held[name] = {"dtype": dtype, "shape": shape, "sha256": hashlib.sha256(tensor).hexdigest()}
+    for module, parts in experts.items():
+        held[f"{module}.gate_up_proj"] = stack(parts, ("gate", "up"))
+        held[f"{module}.down_proj"] = stack(parts, ("down",))
+    if digest(held) != line.digest:
+        raise Failed(f"{line.path}: {len(held)} slices differ")
+
+
+def stack(parts, projections):
+    """One tensor of all experts: of each its projections one below another."""
+    n = len({expert for expert, _ in parts})
+    dtype, shape, _ = parts[0, projections[0]]
+    data = b"".join(parts[expert, projection][2] for expert in range(n) for projection in projections)
+    return {"dtype": dtype, "shape": [n, len(projections) * shape[0], shape[1]], "sha256": hashlib.sha256(data).hexdigest()}
+
+
 def check_whole(line, files, source):
     """The blocks, put together by nothing but their offsets, are the tensors of the source."""
     want = {}
@@ -209,7 +252,7 @@ def check_whole(line, files, source):
 
 
 # To add a kind: its function above and a row here.
-KINDS = {"file": check_file, "blocks": check_blocks, "whole": check_whole}
+KINDS = {"file": check_file, "blocks": check_blocks, "whole": check_whole, "slices": check_slices}
 
 
 def check_path(source, lines, scratch, mountpoint):

@@ -126,6 +126,13 @@ Test(convert, every_F8_E4M3)
 	}
 }
 
+Test(convert, every_F8_E8M0)
+{
+	for (int bits = 0; bits < 255; bits++)
+		cr_assert_eq((double)sl_f8_e8m0_to_f32((uint8_t)bits), ldexp(1, bits - 127), "%02x", (unsigned)bits);
+	cr_assert(isnan((double)sl_f8_e8m0_to_f32(0xFF)));
+}
+
 /* To the nearest of all that there are, from the middle to the even one; what would be rounded to 480 is NaN. */
 Test(convert, F32_to_F8_E4M3)
 {
@@ -186,7 +193,7 @@ Test(convert, equal_dtypes_are_copied)
 
 Test(convert, pairs_that_do_not)
 {
-	static const enum sl_dtype none[] = { SL_BOOL, SL_U8,  SL_I8,  SL_F8_E5M2, SL_F8_E8M0,
+	static const enum sl_dtype none[] = { SL_BOOL, SL_U8,  SL_I8,  SL_F8_E5M2,
 					      SL_F4,   SL_U32, SL_U16, SL_C64 };
 
 	for (size_t i = 0; i < LEN(none); i++) {
@@ -195,4 +202,5 @@ Test(convert, pairs_that_do_not)
 		cr_assert(sl_can_convert(none[i], none[i]));
 	}
 	cr_assert(!sl_can_convert(SL_F32, SL_F64));
+	cr_assert(!sl_can_convert(SL_F32, SL_F8_E8M0), "scales are read only");
 }

@@ -104,7 +104,7 @@ static void expect_part(const char *path, const char *part)
 Test(tree, root)
 {
 	begin();
-	cr_expect_str_eq(names("/"), "README.txt source vllm hf tensors .rankfs");
+	cr_expect_str_eq(names("/"), "README.txt source vllm hf airllm dcp serverlessllm tensors .rankfs");
 	cr_expect_str_eq(names(".rankfs"), "status stats settings version");
 	cr_expect_eq(find(""), tree_root(tree));
 	cr_expect_eq(find("vllm"), find("//vllm/./"));
@@ -158,6 +158,24 @@ Test(tree, ranks_of_an_engine_that_wants_directories)
 	cr_expect(strstr(names("hf/tp2/rank-1"), "config.json"));
 	refused("hf/tp2/rank-2", ENOENT, "there is no 'rank-2' in hf/tp2");
 	cr_expect_str_eq(names("tensors/tp1-pp2"), "pp-0-rank-0 pp-1-rank-0");
+	end();
+}
+
+Test(tree, engines_without_layouts)
+{
+	struct node *node;
+
+	begin();
+	cr_expect_str_eq(names("hf"), "tp1 tp2 tp4 tp8 layers", "inside the directory of another engine");
+	cr_expect(strstr(names("hf/layers"), "model-00001-of-00005.safetensors"));
+	cr_expect(strstr(names("airllm"), "splitted_model"));
+	cr_expect(strstr(names("airllm/splitted_model"), "model.layers.0.safetensors.done"));
+	node = find("airllm/splitted_model/model.norm.safetensors.done");
+	cr_expect_eq(node->size, 0);
+	refused("airllm/tp2", ENOENT, "there is no 'tp2' in airllm");
+	refused("gpt-oss", EINVAL, "not LlamaForCausalLM");
+	refused("deepseek/mp2", EINVAL, "not LlamaForCausalLM");
+	refused("dcp/mp2", ENOENT, "'mp2' is no layout: tp8");
 	end();
 }
 
@@ -403,6 +421,7 @@ Test(tree, only_what_the_options_show)
 	cr_expect_str_eq(names("/"), "README.txt source hf .rankfs");
 	cr_expect_str_eq(names("hf"), "tp2");
 	refused("hf/tp4", ENOENT, "only tp2 is shown");
+	refused("hf/layers", EINVAL, "hf/layers has no layouts, and only tp2 is shown");
 	refused("vllm", ENOENT, "only hf is shown");
 	tree_close(tree);
 	cr_expect_eq(tree_open(&tree, model, &(struct tree_options){ .engine = "vlm" }, &err), -EINVAL);

@@ -1,0 +1,340 @@
+/*
+ * test_engines.c - engines with rules of their own: names, cuts, containers and what stands beside, on checkpoints small
+ * enough to say it by hand. Whole files of real ones are compared in tests/oracle/engines.py.
+ */
+#include "checkpoint.h"
+#include "family.h"
+
+#include "slicer/json.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(engines, .init = checkpoint_setup, .fini = checkpoint_teardown, .timeout = 60);
+
+static struct sl_model *llama(const char *dtype, unsigned n_shards)
+{
+	const struct sizes sizes = { 2, 16, 4, 2, 4, 24, 64, 0 };
+
+	family_build(family_find("llama"), &sizes, dtype, NULL, false, "");
+	checkpoint_write(n_shards);
+	return checkpoint_open();
+}
+
+static const char *text_of(const struct sl_view *view, const char *name)
+{
+	static char text[1 << 16];
+	const struct sl_file *file = checkpoint_file(view, name);
+
+	cr_assert(file, "there is no %s", name);
+	cr_assert_lt(file->size, sizeof(text));
+	unsigned char *bytes = checkpoint_read_file(file);
+	memcpy(text, bytes, file->size);
+	text[file->size] = '\0';
+	free(bytes);
+	return text;
+}
+
+/* The names of a view's files, with spaces between them. */
+static const char *names_of(const struct sl_view *view)
+{
+	static char names[4096];
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < view->n_files; i++)
+		used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? " " : "", view->files[i].name);
+	return names;
+}
+
+/* ---- the table ---- */
+
+Test(engines, rows_are_complete)
+{
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		const struct sl_engine *e = &sl_engines[i];
+		cr_expect(e->name && e->title && e->version && e->usage && e->check && e->container && e->file_name, "row %d", i);
+		cr_expect_eq(sl_engine_find(e->name), e);
+		cr_expect(strstr(e->usage, "%s"), "%s: the usage names no directory", e->name);
+		cr_expect_eq(e->ranks != NULL, e->layouts != NULL, "%s", e->name);
+	}
+}
+
+Test(engines, each_has_its_word_for_ranks)
+{
+	const struct sl_engine *deepseek = sl_engine_find("deepseek"), *airllm = sl_engine_find("airllm");
+	struct sl_layout layout;
+	char text[SL_LAYOUT_PATH_MAX];
+
+	cr_assert_eq(sl_layout_parse(&layout, deepseek, "mp4"), 0);
+	cr_expect_eq(layout.tp, 4);
+	cr_expect_str_eq(sl_layout_format(&layout, deepseek, text), "mp4");
+	cr_expect_str_eq(sl_layout_path(&layout, deepseek, text), "deepseek/mp4");
+	cr_expect_eq(sl_layout_parse(&layout, deepseek, "tp4"), -ENOENT);
+	cr_expect_eq(sl_layout_parse(&layout, airllm, "tp4"), -ENOENT);
+	cr_expect_eq(sl_layout_parse(&layout, airllm, ""), -ENOENT);
+	cr_expect_str_eq(sl_layout_path(&SL_LAYOUT_WHOLE, airllm, text), "airllm");
+}
+
+/* ---- deepseek/ ---- */
+
+static void add_mlp(const char *prefix, unsigned inter)
+{
+	char shape[32];
+
+	snprintf(shape, sizeof(shape), "%u 8", inter);
+	checkpoint_add("BF16", shape, "%s.gate_proj.weight", prefix);
+	checkpoint_add("BF16", shape, "%s.up_proj.weight", prefix);
+	snprintf(shape, sizeof(shape), "8 %u", inter);
+	checkpoint_add("BF16", shape, "%s.down_proj.weight", prefix);
+}
+
+static void begin_deepseek(const char *architecture)
+{
+	char config[1024];
+
+	snprintf(config, sizeof(config),
+		 "{\"architectures\":[\"%s\"],\"hidden_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+		 "\"num_key_value_heads\":2,\"intermediate_size\":12,\"moe_intermediate_size\":4,\"n_routed_experts\":2,"
+		 "\"n_shared_experts\":1,\"first_k_dense_replace\":1,\"kv_lora_rank\":4,\"qk_nope_head_dim\":4,"
+		 "\"qk_rope_head_dim\":2,\"v_head_dim\":4,\"vocab_size\":16,\"torch_dtype\":\"bfloat16\"}",
+		 architecture);
+	checkpoint_begin(config);
+	checkpoint_add("BF16", "16 8", "model.embed_tokens.weight");
+	for (unsigned l = 0; l < 2; l++) {
+		checkpoint_add("BF16", "8", "model.layers.%u.input_layernorm.weight", l);
+		checkpoint_add("BF16", "8", "model.layers.%u.post_attention_layernorm.weight", l);
+		checkpoint_add("BF16", "12 8", "model.layers.%u.self_attn.q_proj.weight", l);
+		checkpoint_add("BF16", "6 8", "model.layers.%u.self_attn.kv_a_proj_with_mqa.weight", l);
+		checkpoint_add("BF16", "4", "model.layers.%u.self_attn.kv_a_layernorm.weight", l);
+		checkpoint_add("BF16", "16 4", "model.layers.%u.self_attn.kv_b_proj.weight", l);
+		checkpoint_add("BF16", "8 8", "model.layers.%u.self_attn.o_proj.weight", l);
+	}
+	add_mlp("model.layers.0.mlp", 12);
+	checkpoint_add("BF16", "2 8", "model.layers.1.mlp.gate.weight");
+	add_mlp("model.layers.1.mlp.experts.0", 4);
+	add_mlp("model.layers.1.mlp.experts.1", 4);
+	add_mlp("model.layers.1.mlp.shared_experts", 4);
+	checkpoint_add("BF16", "8", "model.norm.weight");
+	checkpoint_add("BF16", "16 8", "lm_head.weight");
+}
+
+Test(engines, deepseek_renames_and_cuts)
+{
+	static const struct {
+		const char *held, *parts;
+	} rows[] = {
+		{ "embed.weight", "model.embed_tokens.weight[8:16]" },
+		{ "layers.0.attn.wq.weight", "model.layers.0.self_attn.q_proj.weight[6:12]" },
+		{ "layers.0.attn.wkv_a.weight", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight" },
+		{ "layers.0.attn.wkv_b.weight", "model.layers.0.self_attn.kv_b_proj.weight[8:16]" },
+		{ "layers.0.attn.kv_norm.weight", "model.layers.0.self_attn.kv_a_layernorm.weight" },
+		{ "layers.0.attn.wo.weight", "model.layers.0.self_attn.o_proj.weight[:,4:8]" },
+		{ "layers.0.attn_norm.weight", "model.layers.0.input_layernorm.weight" },
+		{ "layers.0.ffn.w1.weight", "model.layers.0.mlp.gate_proj.weight[6:12]" },
+		{ "layers.0.ffn.w2.weight", "model.layers.0.mlp.down_proj.weight[:,6:12]" },
+		{ "layers.1.ffn.gate.weight", "model.layers.1.mlp.gate.weight" },
+		{ "layers.1.ffn.experts.1.w3.weight", "model.layers.1.mlp.experts.1.up_proj.weight" },
+		{ "layers.1.ffn.shared_experts.w3.weight", "model.layers.1.mlp.shared_experts.up_proj.weight[2:4]" },
+		{ "norm.weight", "model.norm.weight" },
+		{ "head.weight", "lm_head.weight[8:16]" },
+	};
+
+	begin_deepseek("DeepseekV2ForCausalLM");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	struct sl_view *view = checkpoint_view(model, "deepseek/mp2", 0, 1);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		checkpoint_expect(view, rows[i].held, rows[i].parts);
+	cr_expect_null(sl_view_find(view, "layers.1.ffn.experts.0.w3.weight"), "an expert of the other rank");
+	cr_expect_str_eq(names_of(view), "model1-mp2.safetensors");
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, deepseek_refuses)
+{
+	begin_deepseek("DeepseekV2ForCausalLM");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	checkpoint_view_refused(model, "deepseek/mp4", "2 experts do not divide by 4 ranks", "(mp 1, 2 work)", NULL);
+	checkpoint_view_refused(model, "deepseek/mp2-ep", "as they are stored", "use mp2", NULL);
+	checkpoint_view_refused(model, "deepseek/mp2-bf16", "as they are stored", NULL);
+	checkpoint_view_refused(model, "deepseek/mp1-pp2", "no pipeline stages: use mp alone", NULL);
+	sl_model_close(model);
+	model = llama("BF16", 1);
+	checkpoint_view_refused(model, "deepseek/mp1", "runs DeepSeek V2", "not LlamaForCausalLM", NULL);
+	sl_model_close(model);
+}
+
+/* ---- airllm/, hf/layers/ ---- */
+
+Test(engines, airllm_splits_by_module)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "airllm", 0, 0);
+
+	cr_expect_eq(view->n_weights, 5);
+	cr_expect_str_eq(view->files[0].name, "splitted_model/model.embed_tokens.safetensors");
+	cr_expect_str_eq(view->files[2].name, "splitted_model/model.layers.1.safetensors");
+	cr_expect_str_eq(view->files[4].name, "splitted_model/lm_head.safetensors");
+	cr_expect_str_eq(text_of(view, "splitted_model/model.norm.safetensors.done"), "");
+	cr_expect(strstr(text_of(view, "model.safetensors.index.json"),
+			 "\"model.norm.weight\": \"splitted_model/model.norm.safetensors\""));
+	checkpoint_expect(view, "model.layers.1.mlp.down_proj.weight", "model.layers.1.mlp.down_proj.weight");
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* With a tensor per source file, the modules of one tensor are those files. */
+Test(engines, airllm_links_a_module_that_is_alone_in_its_file)
+{
+	unsigned n = 0;
+
+	sl_model_close(llama("BF16", 1));
+	while (checkpoint_at(n))
+		n++;
+	checkpoint_write(n);
+	struct sl_model *model = checkpoint_open();
+	struct sl_view *view = checkpoint_view(model, "airllm", 0, 0);
+	const struct sl_file *alone = checkpoint_file(view, "splitted_model/model.norm.safetensors");
+	cr_assert(alone->identical);
+	unsigned char *bytes = checkpoint_read_file(alone), *source = malloc(alone->size);
+	struct sl_error err = SL_ERROR_INIT;
+	cr_assert_eq(alone->size, model->shards.shards[alone->identical - 1].size);
+	cr_assert_eq(sl_shard_read(&model->shards.shards[alone->identical - 1], source, 0, alone->size, &err), 0, "%s", err.text);
+	cr_expect_eq(memcmp(bytes, source, alone->size), 0);
+	cr_expect_eq(checkpoint_file(view, "splitted_model/model.layers.0.safetensors")->identical, 0);
+	checkpoint_expect(view, "model.norm.weight", "model.norm.weight");
+	free(bytes);
+	free(source);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, airllm_refuses_what_it_would_lose)
+{
+	struct sl_model *model = family_open(family_find("gpt2"), "F32", NULL, true);
+
+	checkpoint_view_refused(model, "airllm", "would lose tensor", NULL);
+	sl_model_close(model);
+}
+
+Test(engines, layers_are_a_model_directory)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "hf/layers", 0, 0);
+
+	cr_expect_str_eq(names_of(view), "model-00001-of-00004.safetensors model-00002-of-00004.safetensors "
+					 "model-00003-of-00004.safetensors model-00004-of-00004.safetensors "
+					 "model.safetensors.index.json");
+	cr_expect_eq(sl_view_find(view, "model.layers.1.self_attn.q_proj.weight")->file, 2);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* ---- dcp/ ---- */
+
+/* The header of the view's first file with that tensor. */
+static const char *header_of(const struct sl_view *view, const char *tensor)
+{
+	const struct sl_output *t = sl_view_find(view, tensor);
+
+	cr_assert(t, "%s", tensor);
+	return text_of(view, view->files[t->file].name) + 8;
+}
+
+Test(engines, dcp_says_where_blocks_begin)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "dcp/tp2", 0, 1);
+
+	checkpoint_expect(view, "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_proj.weight[8:16]");
+	checkpoint_expect(view, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight[:,12:24]");
+	const char *header = header_of(view, "model.layers.0.mlp.down_proj.weight");
+	cr_expect(strstr(header, "\\\"model.layers.0.mlp.down_proj.weight\\\": {\\\"saved_offsets\\\": [0, 12]}"), "%s", header);
+	cr_expect(strstr(header, "\\\"model.layers.0.self_attn.q_proj.weight\\\": {\\\"saved_offsets\\\": [8, 0]}"), "%s", header);
+	cr_expect(strstr(header, "\"DCP_VERSION\":\"1.0\",\"format\":\"pt\""));
+	cr_expect_null(sl_view_find(view, "model.norm.weight"), "what is not cut is in the first rank's file");
+	cr_expect(strncmp(view->files[0].name, "shard-00002-model-00001-of-", 27) == 0, "%s", view->files[0].name);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* Two kv heads for four ranks: ranks 0 and 2 have them. */
+Test(engines, dcp_has_each_block_once)
+{
+	static const char k[] = "model.layers.0.self_attn.k_proj.weight";
+	struct sl_model *model = llama("BF16", 1);
+
+	for (unsigned rank = 0; rank < 4; rank++) {
+		struct sl_view *view = checkpoint_view(model, "dcp/tp4", 0, rank);
+		cr_expect_eq(sl_view_find(view, k) != NULL, rank % 2 == 0, "rank %u", rank);
+		if (rank == 2)
+			checkpoint_expect(view, k, "model.layers.0.self_attn.k_proj.weight[4:8]");
+		sl_view_close(view);
+	}
+	sl_model_close(model);
+}
+
+/* ---- serverlessllm/ ---- */
+
+Test(engines, serverlessllm_stores_bare_bytes)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "serverlessllm/tp2", 0, 1);
+	const struct sl_output *k = sl_view_find(view, "model.layers.0.self_attn.attn._k_scale");
+	const struct sl_output *v = sl_view_find(view, "model.layers.0.self_attn.attn._v_scale");
+	const struct sl_output *norm = sl_view_find(view, "model.layers.0.input_layernorm.weight");
+
+	cr_expect_str_eq(names_of(view), "rank_1/tensor.data_0 rank_1/tensor_index.json config.json");
+	checkpoint_expect(view, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight[:,12:24]");
+	cr_expect_eq(v->off, k->off + 8, "four bytes and four of padding");
+	cr_expect_gt(norm->off, sl_view_find(view, "model.layers.0.mlp.down_proj.weight")->off, "norms follow the modules");
+	cr_expect(strstr(text_of(view, "rank_1/tensor_index.json"),
+			 "{\"model.embed_tokens.weight\": [0, 1024, [32, 16], [16, 1], \"torch.bfloat16\"], "));
+	cr_expect(strstr(text_of(view, "rank_1/tensor_index.json"), "_k_scale\": [1792, 4, [], [], \"torch.float32\"]"), "%s",
+		  text_of(view, "rank_1/tensor_index.json"));
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* Offsets of the index count on from one data file to the next, and no tensor is in two. */
+Test(engines, serverlessllm_goes_on_in_another_file)
+{
+	const struct sl_view_options options = { .part_bytes = 4096 };
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_error err = SL_ERROR_INIT;
+	struct sl_view *view;
+	uint64_t before = 0;
+
+	cr_assert_eq(sl_view_open(&view, model, sl_engine_find("serverlessllm"), &SL_LAYOUT_WHOLE, 0, 0, &options, &err), 0, "%s",
+		     err.text);
+	const char *index = text_of(view, "rank_0/tensor_index.json");
+	cr_assert_gt(view->n_weights, 3);
+	for (uint32_t f = 0; f + 1 < view->n_weights; before += view->files[f++].size) {
+		for (uint32_t i = 0; i < view->n_tensors; i++) {
+			char entry[256];
+			if (view->tensors[i].file != f)
+				continue;
+			snprintf(entry, sizeof(entry), "\"%s\": [%llu, ", view->tensors[i].name,
+				 (unsigned long long)(before + view->tensors[i].off));
+			cr_expect(strstr(index, entry), "no %s", entry);
+			cr_expect_leq(view->tensors[i].off + view->tensors[i].len, view->files[f].size);
+		}
+	}
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* ---- gpt-oss/ ---- */
+
+Test(engines, gpt_oss_refuses_others)
+{
+	struct sl_model *model = llama("BF16", 1);
+
+	checkpoint_view_refused(model, "gpt-oss", "gpt-oss: ", "not LlamaForCausalLM", NULL);
+	sl_model_close(model);
+}
