@@ -394,14 +394,26 @@ void sl_shards_close(struct sl_shards *shards)
 	*shards = (struct sl_shards){ .dirfd = -1 };
 }
 
-static int name_order(const void *key, const void *tensor)
+uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name)
 {
-	return strcmp(key, ((const struct sl_tensor *)tensor)->name);
+	uint32_t first = 0, n = shards->n_tensors;
+
+	while (n > 0) {
+		if (strcmp(shards->tensors[first + n / 2].name, name) < 0) {
+			first += n / 2 + 1;
+			n -= n / 2 + 1;
+		} else {
+			n /= 2;
+		}
+	}
+	return first;
 }
 
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name)
 {
-	return bsearch(name, shards->tensors, shards->n_tensors, sizeof(*shards->tensors), name_order);
+	uint32_t at = sl_shards_seek(shards, name);
+
+	return at < shards->n_tensors && strcmp(shards->tensors[at].name, name) == 0 ? &shards->tensors[at] : NULL;
 }
 
 /* Whether the file is what it was when its header was read. */

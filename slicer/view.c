@@ -30,9 +30,9 @@ static const struct sl_weight *row_of(const struct sl_plan *plan, const struct g
 
 static const struct sl_bound *bound_of(const struct sl_plan *plan, const struct group *g, unsigned r, uint64_t expert)
 {
-	bool apart = strstr(row_of(plan, g, r)->name, "%e") != NULL;
+	const uint32_t *start = plan->model->bound[g->stack].row_start;
 
-	return sl_bound_at(plan->model, g->stack, g->layer, r, apart ? expert : 0);
+	return sl_bound_at(plan->model, g->stack, g->layer, r, start[r + 1] - start[r] > 1 ? expert : 0);
 }
 
 static const char *either(const char *a, const char *b)

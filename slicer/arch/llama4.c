@@ -67,7 +67,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "vision_model.", .part = SL_VISION, SL_WEIGHTS(vision_after) },
 	{ .name = "multi_modal_projector.", .part = SL_VISION, SL_WEIGHTS(projector) },
 	{ .name = "language_model.model.", SL_WEIGHTS(before) },
-	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "language_model.", SL_WEIGHTS(head) },
 };

@@ -87,7 +87,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "model.visual.merger.", .engine = "visual.merger.", .part = SL_VISION, SL_WEIGHTS(merger) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(before) },
 	{ .name = "model.language_model.layers.%u.", .engine = "language_model.model.layers.%u.", .pipelined = true,
-	  .attns = { { "self_attn.attn", "self_attn", .when = has_full_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = has_full_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "", .engine = "language_model.", SL_WEIGHTS(head) },
 };
