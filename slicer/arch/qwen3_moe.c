@@ -8,7 +8,7 @@
 
 /* clang-format off */
 static const struct sl_weight before[] = {
-	SL_EMBED("embed_tokens", SL_FIRST_OR_TIED_LAST),
+	SL_EMBED("embed_tokens", SL_EVERY_STAGE),
 };
 
 static const struct sl_weight layer[] = {
@@ -22,11 +22,11 @@ static const struct sl_weight layer[] = {
 };
 
 static const struct sl_weight norm[] = {
-	{ "norm", .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_NO_AXIS, .stages = SL_LAST_STAGE },
+	SL_NORM("norm"),
 };
 
 static const struct sl_weight head[] = {
-	SL_HEAD("lm_head", SL_LAST_STAGE),
+	SL_HEAD("lm_head", SL_EVERY_STAGE),
 };
 
 static const struct sl_stack stacks[] = {
