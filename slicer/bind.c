@@ -402,13 +402,27 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
 }
 
+/* Is what a row stands for stored in another form, which a row before it has? */
+static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer, unsigned r)
+{
+	const struct sl_weight *rows = stack->weights;
+
+	for (unsigned other = 0; (rows[r].flags & SL_INSTEAD) && other < r; other++) {
+		if (!(rows[other].flags & SL_INSTEAD) && rows[other].fused && strcmp(rows[other].fused, rows[r].fused) == 0 &&
+		    binding->modules[layer * binding->per_layer + binding->row_start[other]].storage)
+			return true;
+	}
+	return false;
+}
+
 static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
 {
 	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
-		bind_row(b, stack, layer, &stack->weights[r], n, module);
+		if (!is_stored_otherwise(stack, binding, layer, r))
+			bind_row(b, stack, layer, &stack->weights[r], n, module);
 		module += n;
 	}
 }
@@ -777,6 +791,8 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 
 	if (!needs_head_dim(model->arch, part))
 		return 0;
+	if (!d->heads && d->layers)
+		return sl_fail(err, EINVAL, "config.json: the number of %s heads is absent", part == SL_TEXT ? "attention" : "vision");
 	for (unsigned s = 0; !d->head_dim && s < model->arch->n_stacks; s++) {
 		const struct sl_stack *stack = &model->arch->stacks[s];
 		for (unsigned r = 0; stack->part == part && d->heads && r < stack->n_weights; r++) {

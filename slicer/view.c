@@ -696,7 +696,7 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 /* Are two rows parts of one module in an engine that fuses, in the same layers? */
 static bool are_fused(const struct sl_weight *a, const struct sl_weight *b)
 {
-	return a->fused && b->fused && a->when == b->when && strcmp(a->fused, b->fused) == 0;
+	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) && strcmp(a->fused, b->fused) == 0;
 }
 
 /* Rows of one module follow one another in a stack's table. */
