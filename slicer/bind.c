@@ -65,32 +65,37 @@ size_t sl_name_append(char *name, size_t len, const char *text)
 	return append(name, len, text, strlen(text));
 }
 
+static size_t append_number(char *name, size_t len, uint64_t number)
+{
+	char digits[20];
+	size_t at = sizeof(digits);
+
+	do
+		digits[--at] = (char)('0' + number % 10);
+	while (number /= 10);
+	return append(name, len, digits + at, sizeof(digits) - at);
+}
+
+/* `text` with `number` in place of its mark. */
+static size_t append_marked(char *name, size_t len, const char *text, const char *mark, uint64_t number)
+{
+	const char *at = strstr(text, mark);
+
+	if (!at)
+		return sl_name_append(name, len, text);
+	len = append(name, len, text, (size_t)(at - text));
+	len = append_number(name, len, number);
+	return sl_name_append(name, len, at + strlen(mark));
+}
+
 size_t sl_stack_prefix(const char *name, uint64_t layer, char *out)
 {
-	const char *mark = strstr(name, "%u");
-	char digits[20];
-	size_t at = sizeof(digits), len;
-
-	if (!mark)
-		return sl_name_append(out, 0, name);
-	do
-		digits[--at] = (char)('0' + layer % 10);
-	while (layer /= 10);
-	len = append(out, 0, name, (size_t)(mark - name));
-	len = append(out, len, digits + at, sizeof(digits) - at);
-	return sl_name_append(out, len, mark + 2);
+	return append_marked(out, 0, name, "%u", layer);
 }
 
 size_t sl_name_append_expert(char *name, size_t len, const char *text, uint64_t expert)
 {
-	const char *mark = strstr(text, "%e");
-	char digits[24];
-
-	if (!mark)
-		return sl_name_append(name, len, text);
-	len = append(name, len, text, (size_t)(mark - text));
-	len = append(name, len, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)expert));
-	return sl_name_append(name, len, mark + 2);
+	return append_marked(name, len, text, "%e", expert);
 }
 
 /* The stored name for a canonical one: wrapper, then the spelling's prefix for the canonical prefix. */
@@ -111,22 +116,53 @@ static void spell(const struct sl_model *model, const char *canonical, char *out
 	sl_name_append(out, len, canonical);
 }
 
-/* A module's stored name, without the suffix of a component; returns its length. */
-static size_t module_name(const struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-			  uint64_t expert, char *stored)
+/* A module's stored name, and where the tensors whose names begin with it do. */
+struct module {
+	char name[SL_MODULE_NAME_MAX];
+	size_t len;
+	size_t head; /* of the name, up to the expert's number */
+	uint32_t first;
+};
+
+/* The name up to the expert's number; all of it where there is none. */
+static void begin_module(const struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+			 struct module *m)
 {
 	char canonical[SL_MODULE_NAME_MAX];
+	const char *mark = strstr(row->name, "%e");
 	size_t len = sl_stack_prefix(stack->name, layer, canonical);
 
-	sl_name_append_expert(canonical, len, row->name, expert);
-	spell(b->model, canonical, stored);
-	return strlen(stored);
+	append(canonical, len, row->name, mark ? (size_t)(mark - row->name) : strlen(row->name));
+	spell(b->model, canonical, m->name);
+	m->head = strlen(m->name);
 }
 
-static const struct sl_tensor *look_up(const struct binder *b, char *name, size_t len, const char *suffix)
+/* One search finds all tensors of a module. */
+static void end_module(const struct binder *b, const struct sl_weight *row, uint64_t expert, struct module *m)
 {
-	sl_name_append(name, len, suffix);
-	return sl_shards_find(&b->model->shards, name);
+	const char *mark = strstr(row->name, "%e");
+
+	m->name[m->head] = '\0';
+	m->len = m->head;
+	if (mark)
+		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), mark + 2);
+	m->first = sl_shards_seek(&b->model->shards, m->name);
+}
+
+static const struct sl_tensor *look_up(const struct binder *b, const struct module *m, const char *suffix)
+{
+	const struct sl_shards *shards = &b->model->shards;
+	int order = -1;
+
+	for (uint32_t i = m->first; order < 0 && i < shards->n_tensors; i++) {
+		const char *name = shards->tensors[i].name;
+		if (strncmp(name, m->name, m->len) != 0)
+			return NULL;
+		order = strcmp(name + m->len, suffix);
+		if (order == 0)
+			return &shards->tensors[i];
+	}
+	return NULL;
 }
 
 /* The row of the word embedding: every architecture has one. */
@@ -173,14 +209,15 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 	const struct sl_arch *arch = b->model->arch;
 	const struct sl_stack *stack;
 	const struct sl_weight *row = embedding_row(arch, &stack);
-	char stored[SL_MODULE_NAME_MAX];
+	struct module m;
 
 	for (size_t w = 0; w < SL_COUNT(wrappers); w++) {
 		b->model->wrapper = wrappers[w];
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
 			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
-			size_t len = module_name(b, stack, 0, row, 0, stored);
-			if (look_up(b, stored, len, ".weight"))
+			begin_module(b, stack, 0, row, &m);
+			end_module(b, row, 0, &m);
+			if (look_up(b, &m, ".weight"))
 				return 0;
 		}
 	}
@@ -230,14 +267,14 @@ static bool has_form(const struct sl_component *c, const struct sl_tensor *tenso
 }
 
 /* Are the tensors of this format there, in the right dtypes? Fills `bound`; claims nothing. */
-static bool has_storage(const struct binder *b, const struct sl_storage *storage, char *name, size_t len, struct sl_bound *bound)
+static bool has_storage(const struct binder *b, const struct sl_storage *storage, const struct module *m, struct sl_bound *bound)
 {
 	uint64_t rows = 0;
 
 	*bound = (struct sl_bound){ .storage = storage };
 	for (unsigned i = 0; i < storage->n_components; i++) {
 		const struct sl_component *c = &storage->components[i];
-		const struct sl_tensor *tensor = look_up(b, name, len, c->stored);
+		const struct sl_tensor *tensor = look_up(b, m, c->stored);
 		if (tensor && i == 0)
 			rows = tensor->n_dims ? tensor->shape[0] : 1;
 		if (tensor && has_dtype(c, tensor) && has_form(c, tensor, rows))
@@ -250,25 +287,24 @@ static bool has_storage(const struct binder *b, const struct sl_storage *storage
 }
 
 /* A float weight in a scheme that quantises whatever no list excepts: the engine converts it, and fills its scales. */
-static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound, char *name, size_t len)
+static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound, const struct module *m)
 {
 	const struct sl_quant *quant = &b->model->quant;
 
 	if (!quant->scheme->convert_unlisted || bound->storage != &sl_plain || (row->role != SL_COLUMN && row->role != SL_ROW))
 		return false;
-	name[len] = '\0';
-	return !sl_quant_ignores(quant, &b->model->config, name);
+	return !sl_quant_ignores(quant, &b->model->config, m->name);
 }
 
 /* The format in which a module is stored: the first of its scheme's that is there. */
-static void find_storage(const struct binder *b, const struct sl_weight *row, char *name, size_t len, struct sl_bound *bound)
+static void find_storage(const struct binder *b, const struct sl_weight *row, const struct module *m, struct sl_bound *bound)
 {
 	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
 	bool plain_only = row->role == SL_EMBEDDING || row->in == SL_NO_AXIS || (row->flags & (SL_PLAIN_ONLY | SL_UNLOADED | SL_UNFUSED));
 
 	for (const struct sl_storage *const *f = storages; *f; f++) {
-		if ((!plain_only || *f == &sl_plain) && has_storage(b, *f, name, len, bound)) {
-			if (is_converted(b, row, bound, name, len))
+		if ((!plain_only || *f == &sl_plain) && has_storage(b, *f, m, bound)) {
+			if (is_converted(b, row, bound, m))
 				bound->storage = storages[0];
 			return;
 		}
@@ -276,9 +312,9 @@ static void find_storage(const struct binder *b, const struct sl_weight *row, ch
 	*bound = (struct sl_bound){ .storage = NULL };
 }
 
-static void find_bare(const struct binder *b, char *name, size_t len, struct sl_bound *bound)
+static void find_bare(const struct binder *b, const struct module *m, struct sl_bound *bound)
 {
-	const struct sl_tensor *tensor = look_up(b, name, len, "");
+	const struct sl_tensor *tensor = look_up(b, m, "");
 
 	*bound = (struct sl_bound){ .storage = tensor ? &sl_plain : NULL };
 	if (tensor)
@@ -294,52 +330,70 @@ static void claim_module(struct binder *b, const struct sl_bound *bound)
 }
 
 /* A module in no format: what it lacks to be in the first one whose own tensor is there, else that tensor. */
-static void list_lacking(struct binder *b, const struct sl_weight *row, char *name, size_t len)
+static void list_lacking(struct binder *b, const struct sl_weight *row, struct module *m)
 {
 	const char *suffix = row->flags & SL_BARE ? "" : ".weight";
 	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
-	const struct sl_tensor *weight = look_up(b, name, len, suffix);
+	const struct sl_tensor *weight = look_up(b, m, suffix);
 
 	for (const struct sl_storage *const *f = storages; *f && !(row->flags & SL_BARE); f++) {
-		const struct sl_tensor *first = look_up(b, name, len, (*f)->components[0].stored);
+		const struct sl_tensor *first = look_up(b, m, (*f)->components[0].stored);
 		for (unsigned i = 1; first && has_dtype(&(*f)->components[0], first) && i < (*f)->n_components; i++) {
-			if ((*f)->components[i].need == SL_REQUIRED && !look_up(b, name, len, (*f)->components[i].stored)) {
-				list_add(&b->missing, name);
+			if ((*f)->components[i].need == SL_REQUIRED && !look_up(b, m, (*f)->components[i].stored)) {
+				sl_name_append(m->name, m->len, (*f)->components[i].stored);
+				list_add(&b->missing, m->name);
 				return;
 			}
 		}
 	}
-	look_up(b, name, len, suffix);
+	sl_name_append(m->name, m->len, suffix);
 	if (!weight)
-		list_add(&b->missing, name);
+		list_add(&b->missing, m->name);
 	else if (!b->unfit)
 		b->unfit = weight;
 }
 
-static void bind_module(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-			uint64_t expert, struct sl_bound *bound)
+static void bind_bias(struct binder *b, const struct sl_weight *row, struct module *m, struct sl_bound *bound)
 {
-	const struct sl_model *model = b->model;
-	char name[SL_MODULE_NAME_MAX];
+	const struct sl_tensor *bias = look_up(b, m, ".bias");
 
-	if (row->when && !row->when(&model->config, stack->part, layer))
-		return;
-	size_t len = module_name(b, stack, layer, row, expert, name);
+	if (bias) {
+		bound->bias = claim(b, bias);
+	} else if (!(row->flags & (SL_OPTIONAL | SL_UNLOADED)) && bound->storage) {
+		sl_name_append(m->name, m->len, ".bias");
+		list_add(&b->missing, m->name);
+	}
+}
+
+static void bind_module(struct binder *b, const struct sl_weight *row, struct module *m, bool has_bias, struct sl_bound *bound)
+{
 	if (row->flags & SL_BARE)
-		find_bare(b, name, len, bound);
+		find_bare(b, m, bound);
 	/* Stacked experts are bare names in an unquantised checkpoint, with suffixes of their own in a quantised one. */
 	if (!bound->storage)
-		find_storage(b, row, name, len, bound);
+		find_storage(b, row, m, bound);
 	claim_module(b, bound);
-	if (!bound->storage && !may_be_absent(model, row))
-		list_lacking(b, row, name, len);
-	if (!row->bias || !row->bias(&model->config, stack->part, layer))
+	if (has_bias)
+		bind_bias(b, row, m, bound);
+	if (!bound->storage && !may_be_absent(b->model, row))
+		list_lacking(b, row, m);
+}
+
+/* A row's `n` modules of one layer. */
+static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row, uint64_t n,
+		     struct sl_bound *bound)
+{
+	const struct sl_config *config = &b->model->config;
+	struct module m;
+
+	if (row->when && !row->when(config, stack->part, layer))
 		return;
-	const struct sl_tensor *bias = look_up(b, name, len, ".bias");
-	if (bias)
-		bound->bias = claim(b, bias);
-	else if (!(row->flags & (SL_OPTIONAL | SL_UNLOADED)) && bound->storage)
-		list_add(&b->missing, name);
+	bool has_bias = row->bias && row->bias(config, stack->part, layer);
+	begin_module(b, stack, layer, row, &m);
+	for (uint64_t e = 0; e < n; e++) {
+		end_module(b, row, e, &m);
+		bind_module(b, row, &m, has_bias, &bound[e]);
+	}
 }
 
 /* ---- all modules ---- */
@@ -371,14 +425,28 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
 }
 
+/* Is what a row stands for stored in another form, which a row before it has? */
+static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer, unsigned r)
+{
+	const struct sl_weight *rows = stack->weights;
+
+	for (unsigned other = 0; (rows[r].flags & SL_INSTEAD) && other < r; other++) {
+		if (!(rows[other].flags & SL_INSTEAD) && rows[other].fused && strcmp(rows[other].fused, rows[r].fused) == 0 &&
+		    binding->modules[layer * binding->per_layer + binding->row_start[other]].storage)
+			return true;
+	}
+	return false;
+}
+
 static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
 {
 	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
-		for (uint64_t e = 0; e < n; e++)
-			bind_module(b, stack, layer, &stack->weights[r], e, module++);
+		if (!is_stored_otherwise(stack, binding, layer, r))
+			bind_row(b, stack, layer, &stack->weights[r], n, module);
+		module += n;
 	}
 }
 
@@ -744,11 +812,33 @@ static int check_module(const struct sl_model *model, const struct sl_stack *sta
 	return ret;
 }
 
+static bool is_by_head_dim(enum sl_dim dim)
+{
+	return dim == SL_Q || dim == SL_KV || dim == SL_QKV || dim == SL_HEAD_DIM;
+}
+
+/* Does a row of this part divide by head_dim? */
+static bool needs_head_dim(const struct sl_arch *arch, enum sl_part part)
+{
+	for (unsigned s = 0; s < arch->n_stacks; s++) {
+		const struct sl_stack *stack = &arch->stacks[s];
+		for (unsigned r = 0; stack->part == part && r < stack->n_weights; r++) {
+			if (is_by_head_dim(stack->weights[r].out) || is_by_head_dim(stack->weights[r].in))
+				return true;
+		}
+	}
+	return false;
+}
+
 /* head_dim of a part that has none in the configuration: from the rows of the first query projection, else hidden over heads. */
 static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_error *err)
 {
 	struct sl_dims *d = &model->config.dims[part];
 
+	if (!needs_head_dim(model->arch, part))
+		return 0;
+	if (!d->heads && d->layers)
+		return sl_fail(err, EINVAL, "config.json: the number of %s heads is absent", part == SL_TEXT ? "attention" : "vision");
 	for (unsigned s = 0; !d->head_dim && s < model->arch->n_stacks; s++) {
 		const struct sl_stack *stack = &model->arch->stacks[s];
 		for (unsigned r = 0; stack->part == part && d->heads && r < stack->n_weights; r++) {

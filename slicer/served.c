@@ -60,7 +60,7 @@ static void edit_head_dim(const struct sl_plan *plan, struct edits *edits)
 	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
 	bool follows = d->head_dim * d->heads == d->hidden && (plan->tp == 1 || !plan->engine->rank_dirs);
 
-	if (!follows && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") && !plan->model->arch->defaults[SL_TEXT])
+	if (d->head_dim && !follows && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") && !plan->model->arch->defaults[SL_TEXT])
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
@@ -111,7 +111,7 @@ static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 	edit_divided(plan, edits);
 	if (d->vocab && d->vocab % tp == 0)
 		edit_number(edits, "vocab_size", d->vocab / tp);
-	if (plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
+	if (d->head_dim && plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
 		edit_number(edits, "head_dim", d->head_dim);
 }
 

@@ -336,17 +336,29 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 	return 0;
 }
 
+static int check_stack(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
+		       struct sl_error *err)
+{
+	uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
+	int ret = 0;
+
+	for (uint64_t l = 0; l < layers && !ret; l++)
+		ret = check_layer(model, engine, layout, s, l, err);
+	return ret;
+}
+
+/* The text model's layers first: heads that do not divide say more than an embedding that does not. */
 int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
 {
-	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
-		uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
-		for (uint64_t l = 0; l < layers; l++) {
-			int ret = check_layer(model, engine, layout, s, l, err);
-			if (ret)
-				return ret;
+	int ret = 0;
+
+	for (int others = 0; others < 2; others++) {
+		for (unsigned s = 0; s < model->arch->n_stacks && !ret; s++) {
+			if (model->arch->stacks[s].pipelined == !others)
+				ret = check_stack(model, engine, layout, s, err);
 		}
 	}
-	return 0;
+	return ret;
 }
 
 /* Everything about a layout but whether its tp divides. */

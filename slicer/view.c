@@ -31,9 +31,9 @@ static const struct sl_weight *row_of(const struct sl_plan *plan, const struct g
 
 static const struct sl_bound *bound_of(const struct sl_plan *plan, const struct group *g, unsigned r, uint64_t expert)
 {
-	bool apart = strstr(row_of(plan, g, r)->name, "%e") != NULL;
+	const uint32_t *start = plan->model->bound[g->stack].row_start;
 
-	return sl_bound_at(plan->model, g->stack, g->layer, r, apart ? expert : 0);
+	return sl_bound_at(plan->model, g->stack, g->layer, r, start[r + 1] - start[r] > 1 ? expert : 0);
 }
 
 static const char *either(const char *a, const char *b)
@@ -756,7 +756,7 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 /* Are two rows parts of one module in an engine that fuses, in the same layers? */
 static bool are_fused(const struct sl_weight *a, const struct sl_weight *b)
 {
-	return a->fused && b->fused && a->when == b->when && strcmp(a->fused, b->fused) == 0;
+	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) && strcmp(a->fused, b->fused) == 0;
 }
 
 /* Rows of one module follow one another in a stack's table. */
