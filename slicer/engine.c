@@ -33,7 +33,7 @@ static const struct sl_renaming before_routed_experts[] = {
 
 /* To add an engine: an id in engine.h and a row here. */
 const struct sl_engine sl_engines[SL_N_ENGINES] = {
-	[SL_VLLM]      = { .name = "vllm", .title = "vLLM, --load-format sharded_state", .version = "0.32", VLLM },
+	[SL_VLLM]      = { .name = "vllm", .title = "vLLM, --load-format sharded_state", .version = "0.32", VLLM, .finer_blocks = true },
 	[SL_VLLM_0_28] = { OLDER_VLLM("0.28") },
 	[SL_VLLM_0_24] = { OLDER_VLLM("0.24") },
 	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .renamed = before_routed_experts },

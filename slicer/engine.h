@@ -59,6 +59,7 @@ struct sl_engine {
 	bool undivided;	     /* weight files are not split by size */
 	bool drafts;         /* next-n layers (MTP) stand beside the others, whole and as stored */
 	bool older;          /* a release before that of the row above: known, but nothing to list for each model */
+	bool finer_blocks;   /* experts' blocks of scales that a rank would cut become finer */
 	bool drops_tied;     /* a tied model's stored head is not loaded */
 	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
 	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */

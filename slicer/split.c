@@ -253,6 +253,27 @@ static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t
 	range->zero = to > range->n ? to - range->n : 0;
 }
 
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	return b ? gcd(b, a % b) : a;
+}
+
+enum { LEAST_BLOCK = 32 };
+
+/* Experts whose share is no whole number of blocks: vLLM makes the blocks of all of their scales finer, to what divides the
+ * share, the hidden size and the block itself, unless that is less than its kernels take (fused_moe, moe_backend auto). */
+static unsigned finer_blocks(const struct sl_engine *engine, const struct sl_weight *row, const uint64_t block[2],
+			     const struct sl_share *share)
+{
+	uint64_t inter = row->role == SL_ROW ? share->cols.n : share->rows[0].n;
+	uint64_t hidden = row->role == SL_ROW ? share->rows[0].n : share->cols.n, common;
+
+	if (!engine->finer_blocks || !sl_is_expert(row) || !block[0] || block[0] != block[1] || inter % block[0] == 0)
+		return 1;
+	common = gcd(gcd(block[0], inter), hidden);
+	return common < LEAST_BLOCK ? 1 : (unsigned)(block[0] / common);
+}
+
 int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
 		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
 		struct sl_share *share, struct sl_error *err)
@@ -281,9 +302,22 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1, &share->rows[i]);
 		share->rows[i].first += segments[i].first;
 	}
+	share->finer = finer_blocks(engine, row, model->quant.block, share);
 	if (engine->fused && row->pad && !ret)
 		share->rows[share->n - 1].zero = round_up(share->rows[share->n - 1].n, row->pad) - share->rows[share->n - 1].n;
 	return ret;
+}
+
+struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned component,
+			       const struct sl_share *share)
+{
+	struct sl_units u = sl_units_of(model, row, bound, component);
+
+	if (bound->storage->components[component].out == SL_UNIT_BLOCK) {
+		u.out /= share->finer;
+		u.in /= share->finer;
+	}
+	return u;
 }
 
 /* ---- which layouts a model can have ---- */
@@ -299,7 +333,7 @@ static int check_units(const struct sl_model *model, const struct sl_weight *row
 	for (unsigned i = 0; !ret && i < bound->storage->n_components; i++) {
 		if (bound->storage->components[i].form != SL_MATRIX || !bound->tensors[i])
 			continue;
-		struct sl_units u = sl_units_of(model, row, bound, i);
+		struct sl_units u = sl_share_units(model, row, bound, i, share);
 		ret = sl_to_units(share->cols, m.cols, u.in, 1, "columns", &range, err);
 		for (unsigned s = 0; s < share->n && !ret; s++)
 			ret = sl_to_units(share->rows[s], m.rows, u.out, 1, "rows", &range, err);

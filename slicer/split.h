@@ -38,12 +38,17 @@ struct sl_share {
 	struct sl_range rows[SL_SEGMENTS_MAX], cols;
 	unsigned n;     /* segments */
 	bool is_first;  /* this rank holds what the ranks do not share */
+	unsigned finer; /* blocks of scales become as many times as many along either axis, each with the same scale; 1: they stay */
 };
 
 /* The share of `rank` in a bound module, padded for `gpu` where its storage says so. */
 int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
 		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
 		struct sl_share *share, struct sl_error *err) SL_MUST_CHECK;
+
+/* The units of a component in that share. */
+struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned component,
+			       const struct sl_share *share);
 
 /* A range of logical rows or columns in a component's own units; `unit` 0 is the whole axis of `stored` elements. A range that
  * would cut a unit is refused: "64 columns are no whole number of groups of 128". */

@@ -154,9 +154,11 @@ struct shape {
 	uint64_t rows, cols;
 };
 
-/* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements. */
+/* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements, or where blocks
+ * become finer in those that they become. */
 static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row, const struct sl_tensor *t,
-		       const struct sl_component *c, uint64_t expert, struct sl_range rows, struct sl_range cols, struct shape *shape)
+		       const struct sl_component *c, uint64_t expert, unsigned finer, struct sl_range rows, struct sl_range cols,
+		       struct shape *shape)
 {
 	uint64_t size = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, 1);
 	bool conv1d = (row->flags & SL_CONV1D) && t->n_dims > 1;
@@ -169,7 +171,9 @@ static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const
 	}
 	shape->rows += rows.n + rows.zero;
 	shape->cols = cols.n + cols.zero;
-	if (conv1d) {
+	if (finer > 1) {
+		ret = sl_plan_repeated(plan, row, t, expert, finer, rows, cols);
+	} else if (conv1d) {
 		ret = sl_plan_turned(plan, row, t, expert, cols, rows);
 	} else if (cols.zero) {
 		ret = sl_plan_column(plan, row, t, expert, rows, cols);
@@ -212,7 +216,8 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	stored = sl_stored_matrix(t, row);
 	if (c->turned || ((row->flags & SL_CONV1D) && t->n_dims > 1))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
-	struct sl_units u = sl_units_of(plan->model, row, bound, i);
+	struct sl_units u = sl_share_units(plan->model, row, bound, i, &share);
+	unsigned finer = c->out == SL_UNIT_BLOCK ? share.finer : 1;
 	struct sl_range rows, cols;
 	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
 	for (unsigned s = 0; s < share.n && !ret; s++) {
@@ -220,7 +225,7 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && plan->engine->fused && !share.is_first)
 			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
 		if (!ret)
-			ret = add_segment(plan, stack, row, t, c, expert, rows, cols, shape);
+			ret = add_segment(plan, stack, row, t, c, expert, finer, rows, cols, shape);
 	}
 	return ret;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check.py [CASE…] - what rankfs serves to vLLM, against what vLLM itself holds (vllm.tsv, made by make_digests.py).
 
-Older releases have a table each (vllm@0.28.tsv), of fewer cases and layouts.
+Older releases have a table each (vllm@0.28.tsv), of fewer cases and layouts; more.tsv has cases that dump.py made.
 
 For every case: make its checkpoint (tests/zoo/gen.py, kept in build/zoo), then for every layout and rank compare names,
 dtypes, shapes and bytes of all tensors, read four ways: `rankfs export`, `rankfs cat`, read(2) on a mount, mmap on a
@@ -309,8 +309,7 @@ def main():
     total = collections.Counter()
     stages = load_table("stages.tsv")
     unsupported = []
-    for engine in RELEASES:
-        table = load_table(f"{engine}.tsv")
+    for engine, table in [(engine, load_table(f"{engine}.tsv")) for engine in RELEASES] + [("vllm", load_table("more.tsv"))]:
         for name in sys.argv[1:] or table:
             if name not in table:
                 continue
