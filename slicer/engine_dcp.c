@@ -16,9 +16,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How a tensor of a row is cut, and whether it is in another rank's file: the same for all of that shape, as experts are. */
+struct decision {
+	const struct sl_weight *row;
+	const struct sl_storage *storage;
+	const struct sl_tensor *tensor;
+	struct sl_cut cut;
+	bool elsewhere;
+};
+
 struct walk {
 	struct sl_plan *plan;
 	bool *claimed; /* per stored tensor: a module has it */
+	struct decision last[SL_COMPONENTS_MAX + 1]; /* per component, and the bias */
 };
 
 /* What a module's tensor is to be cut by. */
@@ -114,23 +124,40 @@ static int cut_source(const struct sl_plan *plan, const struct source *s, unsign
 	return 0;
 }
 
+static bool is_decided(const struct decision *last, const struct source *s)
+{
+	const struct sl_tensor *a = last->tensor, *b = s->tensor;
+
+	return last->row == s->row && last->storage == s->bound->storage && a->n_dims == b->n_dims &&
+	       memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0;
+}
+
+static int decide(const struct sl_plan *plan, const struct source *s, struct decision *d)
+{
+	struct sl_cut before = { .axis = -1 };
+
+	*d = (struct decision){ .row = s->row, .storage = s->bound->storage, .tensor = s->tensor };
+	int ret = cut_source(plan, s, plan->rank, &d->cut);
+	if (!ret && plan->rank > 0)
+		ret = cut_source(plan, s, plan->rank - 1, &before);
+	if (plan->rank > 0)
+		d->elsewhere = d->cut.axis == before.axis && d->cut.first == before.first && d->cut.n == before.n;
+	d->elsewhere |= d->cut.axis >= 0 && d->cut.n == 0;
+	return ret;
+}
+
 static int add_tensor(struct walk *walk, const struct source *s)
 {
 	struct sl_plan *plan = walk->plan;
-	struct sl_cut cut, before;
+	struct decision *last = &walk->last[s->component ? s->component - s->bound->storage->components : SL_COMPONENTS_MAX];
+	int ret = 0;
 
 	if (!s->tensor || walk->claimed[s->tensor - plan->model->shards.tensors])
 		return 0;
 	walk->claimed[s->tensor - plan->model->shards.tensors] = true;
-	int ret = cut_source(plan, s, plan->rank, &cut);
-	if (!ret && plan->rank > 0) {
-		ret = cut_source(plan, s, plan->rank - 1, &before);
-		if (!ret && cut.axis == before.axis && cut.first == before.first && cut.n == before.n)
-			return 0;
-	}
-	if (ret || (cut.axis >= 0 && cut.n == 0))
-		return ret;
-	return sl_plan_stored(plan, s->tensor->name, s->tensor, &cut);
+	if (!is_decided(last, s))
+		ret = decide(plan, s, last);
+	return ret || last->elsewhere ? ret : sl_plan_stored(plan, s->tensor->name, s->tensor, &last->cut);
 }
 
 static int add_module(struct walk *walk, struct source *s)
@@ -198,7 +225,7 @@ static int add_others(struct walk *walk)
 
 int sl_dcp_plan(struct sl_plan *plan)
 {
-	struct walk walk = { plan, calloc(plan->model->shards.n_tensors + 1u, sizeof(bool)) };
+	struct walk walk = { .plan = plan, .claimed = calloc(plan->model->shards.n_tensors + 1u, sizeof(bool)) };
 	int ret = walk.claimed ? 0 : sl_fail(plan->err, ENOMEM, "out of memory");
 
 	for (unsigned s = 0; s < plan->model->arch->n_stacks && !ret; s++)
@@ -238,13 +265,14 @@ static void write_offsets(struct sl_text *text, const struct sl_plan *plan, cons
 
 	for (unsigned d = 1; d < t->n_dims; d++)
 		inner *= t->shape[d];
-	sl_text_printf(text, "[");
+	sl_text_add(text, "[", 1);
 	for (unsigned d = 0; d < t->n_dims; d++) {
-		sl_text_printf(text, "%s%llu", d ? ", " : "", (unsigned long long)(inner ? at / inner : 0));
+		sl_text_add(text, ", ", d ? 2 : 0);
+		sl_text_u64(text, inner ? at / inner : 0);
 		at = inner ? at % inner : 0;
 		inner /= d + 1 < t->n_dims && t->shape[d + 1] ? t->shape[d + 1] : 1;
 	}
-	sl_text_printf(text, "]");
+	sl_text_add(text, "]", 1);
 }
 
 /* JSON inside a string of JSON. */

@@ -104,7 +104,8 @@ static const struct release *find_release(const struct sl_model *model)
 static const struct part *find_part(const struct release *release, const char *text, size_t len)
 {
 	for (size_t i = 0; i < release->n_parts; i++) {
-		if (strlen(release->parts[i].stored) == len && memcmp(release->parts[i].stored, text, len) == 0)
+		const char *stored = release->parts[i].stored;
+		if (stored[0] == text[0] && strncmp(stored, text, len) == 0 && stored[len] == '\0')
 			return &release->parts[i];
 	}
 	return NULL;
@@ -120,6 +121,18 @@ static bool is_known_tensor(const char *last)
 			return true;
 	}
 	return false;
+}
+
+/* A dot, but in front of the first part, and the part. What does not fit is cut. Returns the new length. */
+static size_t append_part(char *name, size_t used, const char *part, size_t len)
+{
+	if (used + len + 2 > SL_MODULE_NAME_MAX)
+		return used;
+	if (used)
+		name[used++] = '.';
+	memcpy(name + used, part, len);
+	name[used + len] = '\0';
+	return used + len;
 }
 
 /* What a part of a name says of the tensor. In renamed checkpoints the last module counts, in original ones any, and a
@@ -145,9 +158,7 @@ static int rename_tensor(const struct release *release, const struct sl_tensor *
 		len = strcspn(at, ".");
 		is_last = at[len] == '\0';
 		const struct part *part = find_part(release, at, len);
-		char text[64];
-		snprintf(text, sizeof(text), "%s%.*s", used ? "." : "", part ? 64 : (int)len, part ? part->held : at);
-		used = sl_name_append(to->name, used, text);
+		used = append_part(to->name, used, part ? part->held : at, part ? strlen(part->held) : len);
 		heed_part(release, part, is_last, to);
 		if (is_last)
 			break;

@@ -30,7 +30,7 @@ struct sl_plan {
 	uint32_t n_tensors, room_tensors;
 	struct sl_piece *pieces;
 	uint32_t n_pieces, room_pieces;
-	uint32_t *first_piece;	  /* per tensor; grows with it */
+	uint32_t *first_piece; /* per tensor; grows with it */
 	struct sl_piece *columns; /* being laid side by side */
 	uint32_t n_columns, room_columns;
 	uint32_t room_files; /* of view->files, which is in the view's arena */

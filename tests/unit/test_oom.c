@@ -53,7 +53,10 @@ static void open_view(const struct sl_model *model, enum sl_engine_id engine, co
 	unsigned n = 0;
 	int ret;
 
-	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[engine], name), 0);
+	if (sl_engines[engine].ranks)
+		cr_assert_eq(sl_layout_parse(&layout, &sl_engines[engine], name), 0);
+	else
+		layout = SL_LAYOUT_WHOLE;
 	do {
 		struct sl_error err = SL_ERROR_INIT;
 		sl_arena_fail_after(++n);
@@ -98,6 +101,9 @@ Test(oom, view)
 
 	open_view(model, SL_VLLM, "tp2-pp2");
 	open_view(model, SL_HF, "tp2");
+	open_view(model, SL_AIRLLM, "");
+	open_view(model, SL_DCP, "tp2");
+	open_view(model, SL_SERVERLESSLLM, "tp2");
 	sl_model_close(model);
 }
 
