@@ -190,9 +190,10 @@ bool sl_is_expert(const struct sl_weight *row)
 	return (row->flags & SL_STACKED) || strstr(row->name, "%e");
 }
 
-unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row)
+unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		   const struct sl_weight *row)
 {
-	if (engine->rank_dirs && part != SL_TEXT)
+	if (part == SL_VISION && (engine->rank_dirs || model->config.dims[part].heads % layout->tp))
 		return 1;
 	return sl_is_expert(row) && layout->experts != SL_EXPERTS_SLICED ? 1 : layout->tp;
 }
@@ -278,7 +279,7 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
 		struct sl_share *share, struct sl_error *err)
 {
-	unsigned tp = sl_row_tp(engine, layout, part, row);
+	unsigned tp = sl_row_tp(model, engine, layout, part, row);
 	const struct sl_padding *padding = &storage->padding[gpu];
 	struct sl_segment segments[SL_SEGMENTS_MAX], columns = { 0, m.cols, row->in };
 	bool padded = engine->fused && sl_is_expert(row) && padding->inter;

@@ -64,9 +64,10 @@ int sl_split_embedding(const struct sl_engine *engine, enum sl_dim dim, uint64_t
  * distributed/utils.py, get_pp_indices). */
 struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage);
 
-/* Ranks that share a row's matrix: 1 where an engine's configuration could not say that it is cut, and for experts that are
- * spread whole. */
-unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row);
+/* Ranks that share a row's matrix: 1 where an engine's configuration could not say that it is cut, for experts that are spread
+ * whole, and for a vision tower whose heads do not divide (vLLM runs that with --mm-encoder-tp-mode data only). */
+unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		   const struct sl_weight *row);
 
 /* Does each module divide as the architecture says? */
 int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
