@@ -63,6 +63,9 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
  * spread whole. */
 unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row);
 
+/* Are two rows parts of one module in an engine that fuses, in the same layers? */
+bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b);
+
 /* Has a row to do with routed experts? */
 bool sl_is_expert(const struct sl_weight *row);
 
