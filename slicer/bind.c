@@ -4,6 +4,7 @@
  */
 #include "slicer/bind.h"
 
+#include "slicer/convert.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +26,8 @@ struct binder {
 	unsigned char *claimed;             /* per tensor */
 	struct list missing;
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
+	const struct sl_tensor *odd_scale; /* the first scale of a KV cache that is not one number */
+	bool has_scales;		   /* of KV caches */
 };
 
 static void list_add(struct list *list, const char *name)
@@ -258,12 +261,13 @@ static uint64_t elements(const struct sl_tensor *tensor)
 	return tensor->len * 8 / sl_dtypes[tensor->dtype].bits;
 }
 
-/* A scalar has one element, a matrix of scales one per row at least: that tells per-tensor from per-channel. */
+/* A scalar has one element, a matrix of scales one per row: that tells per-tensor from per-channel. Another number is taken
+ * for the latter, so that it is refused with both numbers. */
 static bool has_form(const struct sl_component *c, const struct sl_tensor *tensor, uint64_t rows)
 {
 	if (c->form == SL_SCALAR)
 		return elements(tensor) == 1;
-	return c->form != SL_MATRIX || c->in != SL_UNIT_ALL || c->out != SL_UNIT_1 || elements(tensor) >= rows;
+	return c->form != SL_MATRIX || c->in != SL_UNIT_ALL || c->out != SL_UNIT_1 || elements(tensor) > 1 || rows == 1;
 }
 
 /* Are the tensors of this format there, in the right dtypes? Fills `bound`; claims nothing. */
@@ -329,23 +333,48 @@ static void claim_module(struct binder *b, const struct sl_bound *bound)
 	}
 }
 
+/* Is it this format when config.json says what it says? Formats that share their first tensor are told apart so. */
+static bool is_configured(const struct sl_model *model, const struct sl_storage *storage)
+{
+	for (unsigned i = 0; i < storage->n_components; i++) {
+		if (storage->components[i].out == SL_UNIT_BLOCK && !model->quant.block[0])
+			return false;
+	}
+	return true;
+}
+
+/* What a module whose first tensor is there lacks to be in this format, or has in another dtype. */
+static bool list_unlike(struct binder *b, const struct sl_storage *storage, struct module *m)
+{
+	const struct sl_tensor *first = look_up(b, m, storage->components[0].stored);
+
+	if (!first || !is_configured(b->model, storage) || !has_dtype(&storage->components[0], first))
+		return false;
+	for (unsigned i = 1; i < storage->n_components; i++) {
+		const struct sl_tensor *tensor = look_up(b, m, storage->components[i].stored);
+		if (!tensor && storage->components[i].need == SL_REQUIRED) {
+			sl_name_append(m->name, m->len, storage->components[i].stored);
+			list_add(&b->missing, m->name);
+			return true;
+		}
+		if (tensor && !has_dtype(&storage->components[i], tensor)) {
+			b->unfit = b->unfit ? b->unfit : tensor;
+			return true;
+		}
+	}
+	return false;
+}
+
 /* A module in no format: what it lacks to be in the first one whose own tensor is there, else that tensor. */
 static void list_lacking(struct binder *b, const struct sl_weight *row, struct module *m)
 {
 	const char *suffix = row->flags & SL_BARE ? "" : ".weight";
-	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
-	const struct sl_tensor *weight = look_up(b, m, suffix);
 
-	for (const struct sl_storage *const *f = storages; *f && !(row->flags & SL_BARE); f++) {
-		const struct sl_tensor *first = look_up(b, m, (*f)->components[0].stored);
-		for (unsigned i = 1; first && has_dtype(&(*f)->components[0], first) && i < (*f)->n_components; i++) {
-			if ((*f)->components[i].need == SL_REQUIRED && !look_up(b, m, (*f)->components[i].stored)) {
-				sl_name_append(m->name, m->len, (*f)->components[i].stored);
-				list_add(&b->missing, m->name);
-				return;
-			}
-		}
+	for (const struct sl_storage *const *f = b->model->quant.scheme->storages; *f && !(row->flags & SL_BARE); f++) {
+		if (list_unlike(b, *f, m))
+			return;
 	}
+	const struct sl_tensor *weight = look_up(b, m, suffix);
 	sl_name_append(m->name, m->len, suffix);
 	if (!weight)
 		list_add(&b->missing, m->name);
@@ -400,7 +429,9 @@ static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t la
 
 uint64_t sl_row_modules(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row)
 {
-	return strstr(row->name, "%e") ? model->config.dims[stack->part].experts : 1;
+	uint64_t experts = model->config.dims[stack->part].experts;
+
+	return strstr(row->name, "%e") && experts ? experts : 1;
 }
 
 /* Count a stack's modules and take room for them. More than a hundred per tensor cannot be a model's. */
@@ -489,6 +520,10 @@ static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, c
 		const char *names = scheme->cache_scales[i].stored;
 		while (sl_cache_scale_find(b->model, stack, attn, layer, names, &found)) {
 			claim(b, found.tensor);
+			if (!b->odd_scale &&
+			    (elements(found.tensor) != 1 || !sl_can_convert(found.tensor->dtype, SL_F32)))
+				b->odd_scale = found.tensor;
+			b->has_scales = true;
 			names = found.name + found.len;
 		}
 	}
@@ -503,6 +538,39 @@ static int refuse_unfit(const struct sl_model *model, const struct sl_tensor *te
 			       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name);
 	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, which no format of '%s' has there, or its scales are of another form",
 		       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name, model->quant.scheme->method);
+}
+
+static int refuse_scale(const struct sl_model *model, const struct sl_tensor *tensor, struct sl_error *err)
+{
+	return sl_fail(err, EINVAL,
+		       "%s: tensor '%s' has %llu elements of %s, but the scale of a KV cache is one number",
+		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name),
+		       (unsigned long long)elements(tensor), sl_dtypes[tensor->dtype].name);
+}
+
+static bool has_quantised(const struct sl_model *model)
+{
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_binding *b = &model->bound[s];
+		uint64_t n = b->per_layer * sl_stack_layers(model, &model->arch->stacks[s]);
+		for (uint64_t m = 0; m < n; m++) {
+			if (b->modules[m].storage && b->modules[m].storage != &sl_plain)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* A configuration left over from before weights were converted back: the engine would expect scales that are not there. */
+static int check_quantised(const struct binder *b, struct sl_error *err)
+{
+	const struct sl_quant *quant = &b->model->quant;
+
+	if (quant->scheme == sl_schemes[0] || b->has_scales || has_quantised(b->model))
+		return 0;
+	return sl_fail(err, EINVAL,
+		       "%s says the weights are quantised (%s), but none is and there is no scale: take that out of it",
+		       quant->object ? "config.json" : "the quantiser's own configuration", quant->scheme->method);
 }
 
 static int bind_stacks(struct binder *b, struct sl_error *err)
@@ -523,6 +591,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	}
 	if (b->unfit)
 		return refuse_unfit(model, b->unfit, err);
+	if (b->odd_scale)
+		return refuse_scale(model, b->odd_scale, err);
 	if (b->missing.n) {
 		char rest[40];
 		return sl_fail(err, EINVAL, "%llu tensor%s missing that %s needs: %s%s", (unsigned long long)b->missing.n,
@@ -580,8 +650,14 @@ struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl
 	return m;
 }
 
+/* Columns that share a scale, as the format or the configuration says it; 0: all of them, or it is not said. */
+static uint64_t group_of(const struct sl_model *model, const struct sl_storage *storage)
+{
+	return storage->group ? storage->group : model->quant.group;
+}
+
 static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *tensor, enum sl_unit unit, unsigned axis,
-			uint64_t logical, uint64_t stored)
+			uint64_t group, uint64_t logical, uint64_t stored)
 {
 	switch (unit) {
 	case SL_UNIT_1:
@@ -589,6 +665,8 @@ static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *te
 	case SL_UNIT_PACK:
 		return tensor ? pack_of(model, tensor) : 1;
 	case SL_UNIT_GROUP:
+		if (stored == 1 && !group)
+			return 0;
 		return stored && logical % stored == 0 ? logical / stored : 0;
 	case SL_UNIT_BLOCK:
 		return model->quant.block[axis];
@@ -609,8 +687,9 @@ struct sl_units sl_units_of(const struct sl_model *model, const struct sl_weight
 		stored = sl_stored_matrix(tensor, row);
 	if (tensor && is_turned(row, tensor, c))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
-	return (struct sl_units){ unit_of(model, tensor, c->out, 0, logical.rows, stored.rows),
-				  unit_of(model, tensor, c->in, 1, logical.cols, stored.cols) };
+	uint64_t group = group_of(model, bound->storage);
+	return (struct sl_units){ unit_of(model, tensor, c->out, 0, group, logical.rows, stored.rows),
+				  unit_of(model, tensor, c->in, 1, group, logical.cols, stored.cols) };
 }
 
 uint64_t sl_kv_heads(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t out)
@@ -721,6 +800,29 @@ static int check_inputs(const struct sl_model *model, const struct sl_tensor *te
 		       SL_ESC(tensor->name), (unsigned long long)inputs);
 }
 
+/* Groups and blocks must be what the format and config.json say. */
+static int check_groups(const struct sl_model *model, const struct sl_bound *bound, const struct sl_tensor *tensor,
+			const struct sl_component *c, struct sl_matrix logical, struct sl_matrix stored, struct sl_units units,
+			struct sl_error *err)
+{
+	const char *file = model->shards.shards[tensor->shard].name;
+	uint64_t group = group_of(model, bound->storage);
+
+	if (c->out == SL_UNIT_BLOCK && !units.out)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' scales blocks, but config.json has no weight_block_size of two numbers",
+			       file, SL_ESC(tensor->name));
+	if (c->in != SL_UNIT_GROUP || (!units.in && stored.cols == 1))
+		return 0;
+	if (!units.in)
+		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
+			       file, SL_ESC(tensor->name), (unsigned long long)stored.cols, (unsigned long long)logical.cols);
+	if (group && units.in != group)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' has groups of %llu columns, but they should have %llu (%s)", file,
+			       SL_ESC(tensor->name), (unsigned long long)units.in, (unsigned long long)group,
+			       bound->storage->group ? bound->storage->name : "group_size");
+	return 0;
+}
+
 /* A component that is a matrix must cover the logical one exactly in its units. */
 static int check_component(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned i,
 			   struct sl_error *err)
@@ -736,10 +838,9 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	struct sl_units units = sl_units_of(model, row, bound, i);
 	if (is_turned(row, tensor, c))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
-	if ((c->in == SL_UNIT_GROUP && !units.in) || (c->out == SL_UNIT_BLOCK && (!units.out || !units.in)))
-		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
-			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)stored.cols,
-			       (unsigned long long)logical.cols);
+	int ret = check_groups(model, bound, tensor, c, logical, stored, units, err);
+	if (ret)
+		return ret;
 	uint64_t rows = units.out ? (logical.rows + units.out - 1) / units.out : 1;
 	uint64_t cols = units.in ? (logical.cols + units.in - 1) / units.in : 1;
 	if (stored.rows != rows || stored.cols != cols)
@@ -750,12 +851,16 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	return 0;
 }
 
-/* One tensor of all experts: as many as the configuration says. */
-static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_tensor *t, struct sl_error *err)
+/* There are as many experts as the configuration says. */
+static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+			 const struct sl_tensor *t, struct sl_error *err)
 {
 	uint64_t experts = model->config.dims[stack->part].experts;
 
-	if (t->n_dims < 2 || t->shape[0] != experts)
+	if (strstr(row->name, "%e") && !experts)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, but config.json has no number of them",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name));
+	if ((row->flags & SL_STACKED) && (t->n_dims < 2 || t->shape[0] != experts))
 		return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu experts, config.json %llu", model->shards.shards[t->shard].name,
 			       SL_ESC(t->name), (unsigned long long)(t->n_dims ? t->shape[0] : 0), (unsigned long long)experts);
 	return 0;
@@ -768,7 +873,7 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
 	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
 
-	int ret = row->flags & SL_STACKED ? check_experts(model, stack, t, err) : 0;
+	int ret = check_experts(model, stack, row, t, err);
 	if (ret)
 		return ret;
 	if (t->n_dims < least || (exact && t->n_dims > least))
@@ -857,6 +962,31 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 	return 0;
 }
 
+/* Experts are held as one tensor each of their matrices: all must be stored as the first is. */
+static int check_alike(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *first,
+		       const struct sl_bound *other, struct sl_error *err)
+{
+	const struct sl_tensor *a = sl_bound_tensor(model, first, 0), *b = sl_bound_tensor(model, other, 0);
+
+	if (first->storage != other->storage)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is stored as %s, but that of the first expert as %s",
+			       model->shards.shards[b->shard].name, SL_ESC(b->name), other->storage->name,
+			       first->storage->name);
+	for (unsigned i = 1; i < first->storage->n_components; i++) {
+		if (first->storage->components[i].need != SL_DROPPED && !first->tensors[i] != !other->tensors[i])
+			return sl_fail(err, EINVAL, "%s: only one of '%s' and that of the first expert has a '%s'",
+				       model->shards.shards[b->shard].name, SL_ESC(b->name),
+				       first->storage->components[i].stored);
+	}
+	struct sl_matrix m = sl_logical_matrix(model, row, first), n = sl_logical_matrix(model, row, other);
+	if (m.rows == n.rows && m.cols == n.cols && a->dtype == b->dtype)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s [%llu, %llu], but that of the first expert %s [%llu, %llu]",
+		       model->shards.shards[b->shard].name, SL_ESC(b->name), sl_dtypes[b->dtype].name,
+		       (unsigned long long)n.rows, (unsigned long long)n.cols, sl_dtypes[a->dtype].name,
+		       (unsigned long long)m.rows, (unsigned long long)m.cols);
+}
+
 static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer, struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
@@ -864,8 +994,12 @@ static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer,
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
-		for (uint32_t m = b->row_start[r]; !ret && m < b->row_start[r + 1]; m++)
-			ret = check_module(model, stack, &stack->weights[r], &b->modules[layer * b->per_layer + m], err);
+		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
+		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
+			ret = check_module(model, stack, &stack->weights[r], &first[m], err);
+			if (!ret && m > 0 && first->storage && first[m].storage)
+				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
+		}
 	}
 	return ret;
 }
@@ -1038,6 +1172,8 @@ int sl_bind(struct sl_model *model, struct sl_error *err)
 	if (!b.claimed)
 		return sl_fail(err, ENOMEM, "out of memory");
 	ret = bind_stacks(&b, err);
+	if (!ret)
+		ret = check_quantised(&b, err);
 	if (!ret)
 		ret = check_shapes(model, err);
 	if (!ret)

@@ -185,6 +185,11 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
 	return (struct sl_range){ first, each + (stage + 1 + rest >= stages && stage + 1 < stages), 0 };
 }
 
+bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b)
+{
+	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) && strcmp(a->fused, b->fused) == 0;
+}
+
 bool sl_is_expert(const struct sl_weight *row)
 {
 	return (row->flags & SL_STACKED) || strstr(row->name, "%e");
@@ -323,9 +328,10 @@ struct sl_units sl_share_units(const struct sl_model *model, const struct sl_wei
 
 /* ---- which layouts a model can have ---- */
 
-/* Do a share's rows and columns cut no unit of any component? */
+/* Do a share's rows and columns cut no unit of any component? The last unit of rows may be a part of one, but not where rows
+ * of another module follow: `joined`. */
 static int check_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
-		       const struct sl_share *share, struct sl_error *err)
+		       const struct sl_share *share, bool joined, struct sl_error *err)
 {
 	struct sl_matrix m = sl_logical_matrix(model, row, bound);
 	struct sl_range range;
@@ -337,21 +343,22 @@ static int check_units(const struct sl_model *model, const struct sl_weight *row
 		struct sl_units u = sl_share_units(model, row, bound, i, share);
 		ret = sl_to_units(share->cols, m.cols, u.in, 1, "columns", &range, err);
 		for (unsigned s = 0; s < share->n && !ret; s++)
-			ret = sl_to_units(share->rows[s], m.rows, u.out, 1, "rows", &range, err);
+			ret = sl_to_units(share->rows[s], joined ? 0 : m.rows, u.out, 1, "rows", &range, err);
 	}
 	return ret;
 }
 
 /* Does this module divide? Rank 0 shows it: the shares are alike. */
-static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
-			const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
+static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+			enum sl_part part, const struct sl_weight *row, const struct sl_bound *bound, bool joined,
+			struct sl_error *err)
 {
 	struct sl_share share;
 
-	if (row->role == SL_WHOLE || (row->flags & SL_UNLOADED))
+	if ((row->role == SL_WHOLE && !joined) || (row->flags & SL_UNLOADED))
 		return 0;
 	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
-	return ret ? ret : check_units(model, row, bound, &share, err);
+	return ret ? ret : check_units(model, row, bound, &share, joined, err);
 }
 
 static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
@@ -364,7 +371,9 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 		const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0); /* experts are alike */
 		if (!bound->storage || (row->flags & SL_INDICES))
 			continue;
-		int ret = check_module(model, engine, layout, stack->part, row, bound, err);
+		bool joined = engine->fused && !(row->flags & SL_DEQUANTISED) && r + 1 < stack->n_weights &&
+			      sl_are_fused(row, row + 1);
+		int ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
 		if (ret)
 			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
 	}
@@ -408,6 +417,9 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 			       engine->ranks, layout->tp);
 	if (layout->experts != SL_EXPERTS_SLICED && !model->config.dims[SL_TEXT].experts)
 		return sl_fail(err, EINVAL, "%s has no experts to spread", model->config.architecture);
+	if (layout->experts != SL_EXPERTS_SLICED && model->config.dims[SL_TEXT].experts < layout->tp)
+		return sl_fail(err, EINVAL, "%llu experts are too few for %u ranks",
+			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp);
 	if (layout->pp > 1 && !engine->stages)
 		return sl_fail(err, EINVAL, "%s has no pipeline stages: use %s alone", engine->name, engine->ranks);
 	if (layout->pp > 1 && (flags & SL_NO_STAGES))

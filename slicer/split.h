@@ -73,6 +73,9 @@ unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine,
 int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		     struct sl_error *err) SL_MUST_CHECK;
 
+/* Are two rows parts of one module in an engine that fuses, in the same layers? */
+bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b);
+
 /* Has a row to do with routed experts? */
 bool sl_is_expert(const struct sl_weight *row);
 

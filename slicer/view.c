@@ -586,6 +586,15 @@ static int check_alike(struct sl_plan *plan, const struct group *g)
 			return sl_fail(plan->err, EINVAL, "'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
 				       row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
 				       first->storage->name, other->storage ? other->storage->name : "not at all");
+		for (unsigned i = 1; i < first->storage->n_components; i++) {
+			if (first->storage->components[i].need != SL_DROPPED &&
+			    !first->tensors[i] != !other->tensors[i])
+				return sl_fail(
+					plan->err, EINVAL,
+					"'%s' and '%s' of layer %llu are to be one matrix, but only one has a '%s'",
+					row_of(plan, g, g->first)->name, row_of(plan, g, r)->name,
+					(unsigned long long)g->layer, first->storage->components[i].stored);
+		}
 	}
 	return 0;
 }
@@ -676,8 +685,7 @@ static int add_cache_scale(struct sl_plan *plan, const struct group *g, const st
 	tensor_name(plan, g, attn->name, suffix, name);
 	int ret = sl_plan_tensor(plan, name, scale->as_model ? sl_plan_float(plan) : SL_F32);
 	if (!ret)
-		ret = found.tensor && sl_dtype_is_plain(found.tensor->dtype) ? sl_plan_whole(plan, found.tensor)
-									     : sl_plan_fill(plan, scale->value, 1);
+		ret = found.tensor ? sl_plan_whole(plan, found.tensor) : sl_plan_fill(plan, scale->value, 1);
 	return ret ? ret : sl_plan_shape(plan, &one, scale->vector ? 1 : 0);
 }
 
@@ -758,18 +766,13 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 
 /* ---- one layer, all layers ---- */
 
-/* Are two rows parts of one module in an engine that fuses, in the same layers? */
-static bool are_fused(const struct sl_weight *a, const struct sl_weight *b)
-{
-	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) && strcmp(a->fused, b->fused) == 0;
-}
-
 /* Rows of one module follow one another in a stack's table. */
 static unsigned group_size(const struct sl_engine *engine, const struct sl_stack *stack, unsigned first)
 {
 	unsigned n = 1;
 
-	while (engine->fused && first + n < stack->n_weights && are_fused(&stack->weights[first], &stack->weights[first + n]))
+	while (engine->fused && first + n < stack->n_weights &&
+	       sl_are_fused(&stack->weights[first], &stack->weights[first + n]))
 		n++;
 	return n;
 }
