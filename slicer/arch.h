@@ -153,6 +153,7 @@ enum sl_arch_flags {
 	SL_ENCODER = 4,         /* embeddings, not a language model: no head; F32 becomes F16 (vLLM's pooling models) */
 	SL_NO_STAGES = 8,       /* no pipeline parallelism */
 	SL_NEXT_N = 64,         /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
+	SL_EXPERT_GROUPS = 32,  /* routing by n_group groups of experts: vLLM spreads no others round robin */
 	SL_NO_F16 = 16,         /* numerically unstable in F16: vLLM refuses it and takes BF16 */
 };
 

@@ -405,6 +405,16 @@ int sl_check_modules(const struct sl_model *model, const struct sl_engine *engin
 	return ret;
 }
 
+/* Does vLLM spread experts round robin when it is told to? Else it takes blocks, and only warns (expert_map_manager.py,
+ * determine_expert_placement_strategy). */
+static bool deals_experts(const struct sl_model *model)
+{
+	uint64_t groups = 0;
+
+	return (model->arch->flags & SL_EXPERT_GROUPS) && sl_config_u64(&model->config, SL_TEXT, "n_group", &groups, NULL) == 0 &&
+	       groups > 1;
+}
+
 /* Everything about a layout but whether its tp divides. */
 static int check_kind(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		      struct sl_error *err)
@@ -420,6 +430,8 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->experts != SL_EXPERTS_SLICED && model->config.dims[SL_TEXT].experts < layout->tp)
 		return sl_fail(err, EINVAL, "%llu experts are too few for %u ranks",
 			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp);
+	if (layout->experts == SL_EXPERTS_ROUND_ROBIN && layout->tp > 1 && engine->fused && !deals_experts(model))
+		return sl_fail(err, EINVAL, "vLLM spreads experts round robin only when n_group of config.json is above 1, else in blocks: use -ep");
 	if (layout->pp > 1 && !engine->stages)
 		return sl_fail(err, EINVAL, "%s has no pipeline stages: use %s alone", engine->name, engine->ranks);
 	if (layout->pp > 1 && (flags & SL_NO_STAGES))

@@ -121,7 +121,7 @@ static void compare_spread(const struct family *f, const char *path)
 /* Router whole, shared experts cut, routed ones whole: all by the twin. */
 Test(experts, B99_B101_every_family_spread)
 {
-	static const char *const paths[] = { "vllm/tp2-ep", "vllm/tp4-ep", "vllm/tp2-eprr", "vllm/tp2-pp2-ep",
+	static const char *const paths[] = { "vllm/tp2-ep", "vllm/tp4-ep", "hf/tp2-eprr", "vllm/tp2-pp2-ep",
 					     "hf/tp2-ep",   "hf/tp4-eprr", "vllm/tp1-ep",   "vllm/tp2-ep-f32" };
 
 	for (unsigned i = 0; i < n_families; i++) {
@@ -139,7 +139,7 @@ Test(experts, B99_B101_every_family_spread)
 
 Test(experts, B161_reads_across_borders)
 {
-	static const char *const paths[] = { "vllm/tp2-ep", "vllm/tp4-eprr", "vllm/tp4-f32", "hf/tp2-ep" };
+	static const char *const paths[] = { "vllm/tp2-ep", "hf/tp4-eprr", "vllm/tp4-f32", "hf/tp2-ep" };
 	uint64_t state = 88172645463325252u;
 
 	for (unsigned i = 0; i < n_families; i++) {
@@ -180,11 +180,34 @@ Test(experts, uneven_numbers)
 
 Test(experts, round_robin)
 {
-	given("qwen3-moe", 5, 24, "");
+	struct family f = given("deepseek", 5, 24, ",\"n_group\":5");
 	opened();
+	compare_spread(&f, "vllm/tp2-eprr");
+	compare_spread(&f, "vllm/tp4-eprr");
 	expect("vllm/tp2-eprr", 0, QWEN_HELD "w2_weight",
 	       QWEN "0.down_proj.weight " QWEN "2.down_proj.weight " QWEN "4.down_proj.weight");
 	expect("vllm/tp2-eprr", 1, QWEN_HELD "w2_weight", QWEN "1.down_proj.weight " QWEN "3.down_proj.weight");
+	sl_model_close(model);
+}
+
+/* vLLM would take blocks, whatever it is told. */
+Test(experts, round_robin_without_groups)
+{
+	static const char *const groups[] = { "", ",\"n_group\":1", ",\"n_group\":null" };
+
+	for (size_t i = 0; i < LEN(groups); i++) {
+		given("deepseek", 4, 24, groups[i]);
+		opened();
+		checkpoint_view_refused(model, "vllm/tp2-eprr", "round robin", "n_group", "use -ep", NULL);
+		sl_view_close(checkpoint_view(model, "vllm/tp1-eprr", 0, 0));
+		sl_view_close(checkpoint_view(model, "hf/tp2-eprr", 0, 0));
+		sl_model_close(model);
+		checkpoint_teardown();
+		checkpoint_setup();
+	}
+	given("qwen3-moe", 4, 24, ",\"n_group\":4");
+	opened();
+	checkpoint_view_refused(model, "vllm/tp2-eprr", "round robin", NULL);
 	sl_model_close(model);
 }
 

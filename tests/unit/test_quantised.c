@@ -192,8 +192,7 @@ static void expect_qwen3_moe(const struct format *f, const char *path)
 
 Test(quantised, every_format_of_experts)
 {
-	static const char *const paths[] = { "vllm/tp1",    "vllm/tp2",	   "vllm/tp4",
-					     "vllm/tp2-ep", "vllm/tp4-ep", "vllm/tp2-eprr" };
+	static const char *const paths[] = { "vllm/tp1", "vllm/tp2", "vllm/tp4", "vllm/tp2-ep", "vllm/tp4-ep" };
 
 	for (unsigned i = 0; i < n_formats; i++) {
 		given("qwen3-moe", &formats[i], formats[i].config);
