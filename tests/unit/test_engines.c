@@ -338,3 +338,90 @@ Test(engines, gpt_oss_refuses_others)
 	checkpoint_view_refused(model, "gpt-oss", "gpt-oss: ", "not LlamaForCausalLM", NULL);
 	sl_model_close(model);
 }
+
+/* ---- meta/ ---- */
+
+Test(engines, meta_turns_halves_to_pairs)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "meta/mp2", 0, 1);
+
+#define Q "model.layers.0.self_attn.q_proj.weight"
+	checkpoint_expect(view, "layers.0.attention.wq.weight",
+			  Q "[8:9] " Q "[10:11] " Q "[9:10] " Q "[11:12] " Q "[12:13] " Q "[14:15] " Q "[13:14] " Q "[15:16]");
+#undef Q
+	checkpoint_expect(view, "layers.0.attention.wo.weight", "model.layers.0.self_attn.o_proj.weight[:,8:16]");
+	checkpoint_expect(view, "tok_embeddings.weight", "model.embed_tokens.weight[:,8:16]");
+	checkpoint_expect(view, "output.weight", "lm_head.weight[32:64]");
+	cr_expect_str_eq(names_of(view), "consolidated.01.pth params.json");
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+static uint64_t number_at(const unsigned char *bytes, unsigned size)
+{
+	uint64_t value = 0;
+
+	for (unsigned i = size; i-- > 0;)
+		value = value << 8 | bytes[i];
+	return value;
+}
+
+/* The directory names each entry where it is, and every tensor begins at a multiple of 64. */
+Test(engines, meta_is_a_zip_archive)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "meta/mp2", 0, 0);
+	const struct sl_file *file = &view->files[0];
+	unsigned char *bytes = checkpoint_read_file(file), *end = bytes + file->size - 22;
+	const unsigned char *entry = bytes + number_at(end + 16, 4);
+
+	cr_assert_eq(number_at(end, 4), 0x06054b50);
+	cr_assert_eq(number_at(end + 8, 2), view->n_tensors + 3);
+	for (uint64_t i = 0; i < number_at(end + 8, 2); i++) {
+		const unsigned char *local = bytes + number_at(entry + 42, 4);
+		cr_assert_eq(number_at(entry, 4), 0x02014b50);
+		cr_assert_eq(number_at(local, 4), 0x04034b50);
+		cr_assert_eq(number_at(local + 18, 4), number_at(entry + 20, 4), "sizes");
+		cr_assert_eq(memcmp(local + 30, entry + 46, number_at(local + 26, 2)), 0, "names");
+		cr_assert_eq((local - bytes + 30 + number_at(local + 26, 2) + number_at(local + 28, 2)) % 64, 0);
+		entry += 46 + number_at(entry + 28, 2) + number_at(entry + 30, 2);
+	}
+	for (uint32_t i = 0; i < view->n_tensors; i++)
+		cr_expect_eq(view->tensors[i].off % 64, 0);
+	free(bytes);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, meta_says_the_size_of_the_feed_forward)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "meta/mp1", 0, 0);
+	const char *text = text_of(view, "params.json"), *multiple = strstr(text, "multiple_of\": "), *factor = strstr(text, "multiplier\": ");
+	uint64_t unit, size;
+
+	cr_assert(multiple && factor, "%s", text);
+	unit = strtoull(multiple + 14, NULL, 10);
+	size = (uint64_t)(strtod(factor + 13, NULL) * (8 * 16 / 3));
+	cr_expect_eq((size + unit - 1) / unit * unit, 24, "as Meta's code computes it: %s", text);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, meta_refuses)
+{
+	const struct sizes sizes = { 2, 16, 4, 2, 8, 24, 64, 0 };
+	struct sl_model *model = llama("BF16", 1);
+
+	checkpoint_view_refused(model, "meta/mp4", "4 attention heads with 2 kv heads do not divide by 4 ranks", "(mp 1, 2 work)", NULL);
+	sl_model_close(model);
+	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
+	checkpoint_write(1);
+	model = checkpoint_open();
+	checkpoint_view_refused(model, "meta/mp1", "heads of hidden / heads = 16 / 4 elements", "not 8", NULL);
+	sl_model_close(model);
+	model = family_open(family_find("gpt2"), "F32", NULL, true);
+	checkpoint_view_refused(model, "meta/mp1", "runs LlamaForCausalLM, not GPT2LMHeadModel", NULL);
+	sl_model_close(model);
+}

@@ -107,6 +107,17 @@ Test(oom, view)
 	sl_model_close(model);
 }
 
+Test(oom, view_of_an_archive)
+{
+	const struct sizes sizes = { 1, 16, 4, 2, 4, 24, 64, 0 };
+
+	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	open_view(model, SL_META, "mp2");
+	sl_model_close(model);
+}
+
 Test(oom, view_with_positions)
 {
 	const struct family *f = family_find("bert");
