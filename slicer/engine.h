@@ -19,7 +19,7 @@ struct sl_output;
 struct sl_plan;
 struct sl_text;
 
-enum sl_engine_id { SL_VLLM, SL_HF, SL_HF_LAYERS, SL_DEEPSEEK, SL_AIRLLM, SL_DCP, SL_SERVERLESSLLM, SL_GPT_OSS, SL_META, SL_N_ENGINES };
+enum sl_engine_id { SL_VLLM, SL_HF, SL_HF_LAYERS, SL_DEEPSEEK, SL_AIRLLM, SL_DCP, SL_SERVERLESSLLM, SL_GPT_OSS, SL_META, SL_GGUF, SL_N_ENGINES };
 
 /* To add an engine: an id above and a row in engine.c. */
 struct sl_engine {

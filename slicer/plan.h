@@ -170,6 +170,12 @@ int sl_meta_plan(struct sl_plan *plan);
 char *sl_meta_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_meta_beside(struct sl_plan *plan);
 
+/* engine_gguf.c */
+extern const struct sl_container sl_gguf_container;
+int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_gguf_plan(struct sl_plan *plan);
+char *sl_gguf_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+
 /* engine_dcp.c */
 int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
 int sl_dcp_plan(struct sl_plan *plan);

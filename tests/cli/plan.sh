@@ -32,7 +32,7 @@ prints "^# source/config.json, [0-9]* bytes$" "$RANKFS" plan model source
 "$RANKFS" plan model --json >json
 json json 'd["architecture"] == "LlamaForCausalLM" and d["bytes"] == 4066816'
 json json '[l["ok"] for l in d["layouts"]] == [True, True, True, False, False] * 2 + [True, False, True] + \
-	[True, True, True, False, False] * 2 + [False] + [True, True, False, False, False] and "tp 16" in d["layouts"][4]["why"]'
+	[True, True, True, False, False] * 2 + [False] + [True, True, False, False, False, False] and "tp 16" in d["layouts"][4]["why"]'
 "$RANKFS" plan model vllm/tp2 --json >json
 json json 'sum(p["bytes"] for f in d["files"] for t in f.get("tensors", ()) for p in t["pieces"]) == \
 	sum(t["bytes"] for f in d["files"] for t in f.get("tensors", ()))'
@@ -48,6 +48,7 @@ prints "^# dcp/tp2/shard-00002-model-00001-of-00005.safetensors, " "$RANKFS" pla
 prints "^# serverlessllm/tp2/rank_1/tensor.data_0, " "$RANKFS" plan model serverlessllm/tp2
 fails 32 "runs GptOssForCausalLM, not LlamaForCausalLM" "$RANKFS" plan model gpt-oss
 fails 32 "not LlamaForCausalLM" "$RANKFS" plan model deepseek/mp2
+fails 32 "gguf: .*tokenizer.json does not exist" "$RANKFS" plan model gguf
 
 fails 32 "do not divide by tp 3" "$RANKFS" plan model vllm/tp3
 fails 32 "'x' is no layout" "$RANKFS" plan model vllm/x
