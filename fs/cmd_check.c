@@ -2,20 +2,18 @@
  * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for?
  *
  * Opening a checkpoint checks it: shards, headers, names, shapes. With a PATH, such as vllm/tp8, every rank of that
- * layout is planned too, the pieces of every file are checked against its size and the shards', and tensors of the
- * checkpoint that no rank reads are named.
+ * layout is planned too, the pieces of every file are checked against its size and the shards', and what became of
+ * each tensor of the checkpoint is told (account.h).
  */
+#include "fs/account.h"
 #include "fs/arguments.h"
 #include "fs/command.h"
-#include "fs/origin.h"
 #include "fs/print.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NAMES_SHOWN = 10 };
 
 struct check {
 	struct target target;
@@ -24,8 +22,7 @@ struct check {
 	const struct sl_engine *engine;
 	struct sl_layout layout;
 	struct sl_view_options options;
-	struct origins *origins;
-	bool *read; /* of each tensor of the model */
+	struct account *account;
 };
 
 /* A line about the model, in either form. */
@@ -113,17 +110,26 @@ static int parse_path(struct check *check, const char *path, struct sl_error *er
 }
 
 /* Do the source bytes of a piece lie within its shard's data, run by run? */
-static bool is_in_shard(const struct sl_model *model, const struct sl_file *file, const struct sl_piece *p)
+static bool is_run_in_shard(const struct sl_model *model, const struct sl_file *file, const struct sl_piece *p)
 {
 	uint64_t span;
 
-	if (p->op == SL_OP_ZERO || p->op == SL_OP_DATA)
-		return true;
 	return p->shard < model->shards.n_shards && p->count > 0 &&
 	       !__builtin_mul_overflow(p->stride, (uint64_t)p->count - 1, &span) &&
 	       !__builtin_add_overflow(span, p->run, &span) && !__builtin_add_overflow(span, p->src, &span) &&
 	       p->src >= (file->identical ? 0 : model->shards.shards[p->shard].data_off) &&
 	       span <= model->shards.shards[p->shard].size;
+}
+
+static bool is_in_shard(const struct sl_model *model, const struct sl_file *file, const struct sl_piece *piece)
+{
+	const struct sl_parts parts = sl_piece_parts(piece);
+
+	for (uint32_t i = 0; i < parts.n; i++) {
+		if (sl_piece_reads(&parts.list[i]) && !is_run_in_shard(model, file, &parts.list[i]))
+			return false;
+	}
+	return true;
 }
 
 static int check_file(const struct check *check, const struct sl_file *file, struct sl_error *err)
@@ -144,21 +150,6 @@ static int check_file(const struct check *check, const struct sl_file *file, str
 		return sl_fail(err, EINVAL, "%s: its pieces have %" PRIu64 " bytes, it has %" PRIu64,
 			       SL_ESC(file->name), end, file->size);
 	return 0;
-}
-
-static void mark_read(struct check *check, const struct sl_output *output)
-{
-	const struct sl_tensor *tensors = check->target.model->shards.tensors, *t;
-
-	for (uint32_t i = 0; i < output->n_pieces; i++) {
-		const struct sl_piece *p = &output->pieces[i];
-
-		if (p->op == SL_OP_ZERO || p->op == SL_OP_DATA)
-			continue;
-		t = origins_find(check->origins, p->shard, p->src);
-		if (t)
-			check->read[t - tensors] = true;
-	}
 }
 
 static void tell_rank(struct check *check, const struct sl_view *view)
@@ -192,30 +183,12 @@ static int check_rank(struct check *check, unsigned stage, unsigned rank, struct
 		return rc;
 	for (uint32_t i = 0; rc == 0 && i < view->n_files; i++)
 		rc = check_file(check, &view->files[i], err);
-	for (uint32_t i = 0; i < view->n_tensors; i++)
-		mark_read(check, &view->tensors[i]);
-	if (rc == 0)
+	if (rc == 0) {
+		account_add(check->account, view);
 		tell_rank(check, view);
+	}
 	sl_view_close(view);
 	return rc;
-}
-
-static void tell_unread(struct check *check)
-{
-	const struct sl_shards *shards = &check->target.model->shards;
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < shards->n_tensors; i++) {
-		if (check->read[i] || shards->tensors[i].len == 0)
-			continue;
-		n++;
-		if (check->as_json)
-			json_string(&check->json, NULL, shards->tensors[i].name);
-		else if (n <= NAMES_SHOWN)
-			printf("unread: %s\n", SL_ESC(shards->tensors[i].name));
-	}
-	if (n > NAMES_SHOWN && !check->as_json)
-		printf("unread: … and %" PRIu64 " more\n", n - NAMES_SHOWN);
 }
 
 static int check_ranks(struct check *check, struct sl_error *err)
@@ -232,23 +205,18 @@ static int check_layout(struct check *check, const char *path, struct sl_error *
 	int rc = parse_path(check, path, err);
 
 	if (rc == 0)
-		rc = origins_open(&check->origins, check->target.model, err);
+		rc = account_open(&check->account, check->target.model, check->engine, err);
 	if (rc)
 		return rc;
-	check->read = calloc(check->target.model->shards.n_tensors + 1u, sizeof(*check->read));
-	if (!check->read)
-		return sl_fail(err, ENOMEM, "no memory for the checkpoint's tensors");
 	if (check->as_json)
 		json_begin(&check->json, "ranks", '[');
 	rc = check_ranks(check, err);
-	if (check->as_json) {
-		json_end(&check->json, ']');
-		json_begin(&check->json, "unread", '[');
-	}
-	if (rc == 0)
-		tell_unread(check);
 	if (check->as_json)
 		json_end(&check->json, ']');
+	if (rc == 0 && check->as_json)
+		account_write(check->account, &check->json);
+	else if (rc == 0)
+		account_print(check->account);
 	return rc;
 }
 
@@ -287,8 +255,7 @@ int cmd_check(int argc, char **argv)
 	if (arguments_parse(&arguments, argc, argv, &rules, &err))
 		return options_fail(&err);
 	rc = run(&check, &arguments, &err);
-	free(check.read);
-	origins_close(check.origins);
+	account_close(check.account);
 	target_close(&check.target);
 	fflush(stdout);
 	return rc ? command_fail(&err) : EXIT_OK;

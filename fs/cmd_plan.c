@@ -67,13 +67,20 @@ static void print_tensor(struct plan *plan, const struct sl_output *tensor)
 static void json_piece(struct plan *plan, const struct sl_piece *piece)
 {
 	const struct sl_shards *shards = &plan->target.model->shards;
+	const struct sl_parts parts = sl_piece_parts(piece);
 	const struct sl_tensor *tensor;
 
 	json_begin(&plan->json, NULL, '{');
 	json_string(&plan->json, "op", sl_op_name((enum sl_op)piece->op));
 	json_number(&plan->json, "offset", piece->off);
 	json_number(&plan->json, "bytes", piece->len);
-	if (piece->op != SL_OP_ZERO && piece->op != SL_OP_DATA) {
+	if (parts.list != piece) {
+		json_begin(&plan->json, "parts", '[');
+		for (uint32_t i = 0; i < parts.n; i++)
+			json_piece(plan, &parts.list[i]); /* no part has parts */
+		json_end(&plan->json, ']');
+	}
+	if (sl_piece_reads(piece)) {
 		tensor = origins_find(plan->origins, piece->shard, piece->src);
 		json_string(&plan->json, "tensor", tensor ? tensor->name : "");
 		json_string(&plan->json, "file", shards->shards[piece->shard].name);
@@ -334,8 +341,10 @@ static void summarise(struct plan *plan)
 	} else {
 		print_model(plan);
 	}
-	for (int i = 0; i < SL_N_ENGINES; i++)
-		summarise_engine(plan, &sl_engines[i]);
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		if (!sl_engines[i].older)
+			summarise_engine(plan, &sl_engines[i]);
+	}
 	if (plan->as_json) {
 		json_end(&plan->json, ']');
 		json_end(&plan->json, '}');

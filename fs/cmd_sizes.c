@@ -11,8 +11,22 @@
 
 /* What a layout takes, over its ranks. */
 struct sizes {
-	uint64_t largest, total, n_files;
+	uint64_t largest, total, padding, n_files;
 };
+
+/* Zeros that fill a tensor up, and are not all of it. */
+static uint64_t padding_of(const struct sl_output *tensor)
+{
+	uint64_t zeros = 0, len = tensor->len;
+
+	for (uint32_t i = 0; i < tensor->n_pieces; i++) {
+		const struct sl_parts parts = sl_piece_parts(&tensor->pieces[i]);
+
+		for (uint32_t j = 0; j < parts.n; j++)
+			zeros += parts.list[j].op == SL_OP_ZERO ? parts.list[j].len : 0;
+	}
+	return zeros < len ? zeros : 0;
+}
 
 static int add_rank(struct sizes *sizes, const struct sl_model *model, const struct sl_engine *engine,
 		    const struct sl_layout *layout, unsigned rank, const struct sl_view_options *options,
@@ -26,6 +40,8 @@ static int add_rank(struct sizes *sizes, const struct sl_model *model, const str
 	sizes->largest = view->bytes > sizes->largest ? view->bytes : sizes->largest;
 	sizes->total += view->bytes;
 	sizes->n_files += view->n_weights;
+	for (uint32_t i = 0; i < view->n_tensors; i++)
+		sizes->padding += padding_of(&view->tensors[i]);
 	sl_view_close(view);
 	return 0;
 }
@@ -54,6 +70,7 @@ static void add_row(struct report *report, const char *path, const struct sizes 
 	table_cell(&report->table, "%s", path);
 	table_cell(&report->table, "%s", print_size(sizes->largest).text);
 	table_cell(&report->table, "%s", print_size(sizes->total).text);
+	table_cell(&report->table, "%s", print_size(sizes->padding).text);
 	table_cell(&report->table, "%s", print_count(sizes->n_files).text);
 }
 
@@ -67,6 +84,7 @@ static void add_json(struct report *report, const char *path, const struct sizes
 	} else {
 		json_number(&report->json, "bytes_per_rank", sizes->largest);
 		json_number(&report->json, "bytes_total", sizes->total);
+		json_number(&report->json, "padding_bytes", sizes->padding);
 		json_number(&report->json, "files", sizes->n_files);
 	}
 	json_end(&report->json, '}');
@@ -79,7 +97,7 @@ static int measure_all(struct report *report, const struct sl_model *model, cons
 	char path[SL_LAYOUT_PATH_MAX];
 
 	for (int e = 0; e < SL_N_ENGINES; e++) {
-		unsigned n = n_usual_layouts(model, &sl_engines[e]);
+		unsigned n = sl_engines[e].older ? 0 : n_usual_layouts(model, &sl_engines[e]);
 
 		for (unsigned i = 0; i < n; i++) {
 			const struct sl_layout layout = usual_layout(i);
@@ -112,7 +130,7 @@ static void print_refused(const struct report *report)
 static int report_sizes(struct report *report, const struct target *target, const struct options *options,
 			struct sl_error *err)
 {
-	static const char *const heads[] = { "LAYOUT", ">PER RANK", ">ALL RANKS", ">FILES" };
+	static const char *const heads[] = { "LAYOUT", ">PER RANK", ">ALL RANKS", ">PADDING", ">FILES" };
 	const struct sl_view_options for_view = options_for_view(options);
 	int rc;
 

@@ -22,7 +22,7 @@
 #endif
 
 #define WINDOW	   (UINT64_C(8) << 20)	 /* source bytes of a unit */
-#define AHEAD	   (UINT64_C(32) << 20)	 /* that are asked for behind a window that had to be read */
+#define AHEAD	   (UINT64_C(32) << 20)	 /* that are asked for from a window on that has to be read */
 #define REQUEST	   (UINT64_C(256) << 10) /* of them at a time: the kernel cuts a longer one short */
 #define SEAM	   (UINT64_C(64) << 10)	 /* source bytes that may lie between two runs of one stretch */
 #define ALONE	   (UINT64_C(4) << 20)	 /* output bytes of a unit that the slicer makes */
@@ -341,14 +341,23 @@ static bool is_cached(int fd, uint64_t at)
 	return preadv2(fd, &(struct iovec){ &byte, 1 }, 1, (off_t)at, RWF_NOWAIT) == 1 || errno != EAGAIN;
 }
 
-/* Start reading what is not in the cache. */
-static void read_ahead(const struct sl_shard *shard, uint64_t start, uint64_t end)
+static const struct sl_shard *shard_of(const struct fill *fill, const struct unit *unit)
 {
-	if (is_cached(shard->fd, start) && is_cached(shard->fd, end - 1))
+	return &fill->model->shards.shards[fill->jobs[unit->first].shard];
+}
+
+/* Start reading what is not in the cache: this window, and those that come next. */
+static void read_ahead(const struct fill *fill, const struct unit *unit)
+{
+	const struct unit *end = fill->units + fill->n_units;
+	const struct sl_shard *shard = shard_of(fill, unit);
+	uint64_t bytes = 0;
+
+	if (is_cached(shard->fd, unit->start) && is_cached(shard->fd, unit->end - 1))
 		return;
-	end = min(end + AHEAD, shard->size);
-	for (; start < end; start += REQUEST)
-		readahead(shard->fd, (off_t)start, min(REQUEST, end - start));
+	for (; unit < end && !unit->piece && bytes < AHEAD; bytes += unit->end - unit->start, unit++)
+		for (uint64_t at = unit->start; at < unit->end; at += REQUEST)
+			readahead(shard_of(fill, unit)->fd, (off_t)at, min(REQUEST, unit->end - at));
 }
 
 /* ---- a unit ---- */
@@ -371,12 +380,12 @@ static int explain(const struct sl_shard *shard, struct sl_error *err)
 static int scatter(struct work *work)
 {
 	const struct unit *unit = work->unit;
-	const struct sl_shard *shard = &work->fill->model->shards.shards[work->fill->jobs[unit->first].shard];
+	const struct sl_shard *shard = shard_of(work->fill, unit);
 	size_t len = unit->end - unit->start;
 	void *map;
 	int rc;
 
-	read_ahead(shard, unit->start, unit->end);
+	read_ahead(work->fill, unit);
 	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE | MAP_POPULATE, shard->fd, (off_t)unit->start);
 	if (map == MAP_FAILED)
 		return sl_fail(work->err, errno, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(errno));

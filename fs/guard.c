@@ -2,7 +2,7 @@
  * guard.c - a handler of SIGBUS that jumps back into guard_run().
  *
  * SIGBUS of a page fault comes to the thread that touched the page, between two of its instructions, so jumping out of the
- * handler is as safe as a goto. SA_NODEFER: the signal stays unblocked without a mask to restore.
+ * handler is as safe as a goto. The mask of signals is restored by the jump: SIGBUS is blocked within the handler.
  */
 #include "fs/guard.h"
 #include <errno.h>
@@ -45,7 +45,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 
 int guard_install(struct sl_error *err)
 {
-	struct sigaction action = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER };
+	struct sigaction action = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
 
 	if (sigaction(SIGBUS, &action, NULL))
 		return sl_fail(err, errno, "cannot handle SIGBUS: %s", strerror(errno));
@@ -57,7 +57,7 @@ int guard_run(const struct guard_range *ranges, size_t n, struct guard_range mor
 	struct guarded g = { .ranges = ranges, .n = n, .more = more };
 	int rc;
 
-	if (sigsetjmp(g.back, 0)) {
+	if (sigsetjmp(g.back, 1)) {
 		guarded = NULL;
 		return -EFAULT;
 	}

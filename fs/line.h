@@ -36,7 +36,6 @@ struct part {
 	unsigned n_opens;	    /* those that wait included */
 	bool passed;		    /* how these are served */
 	struct stage_open *waiting; /* for FILLING to end */
-	uint64_t used;		    /* when it was last opened or closed, on the stage's clock of events */
 	uint64_t tested;	    /* in that search for memory it was found to be held */
 	/* Of the source. */
 	struct part *next;

@@ -12,12 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To add a hierarchy: a row. `key` begins its line in /proc/self/cgroup, up to the path. */
+#define N_TAKEN 3
+
+/* To add a hierarchy: a row. `key` is what stands before the path in /proc/self/cgroup; `taken` are the lines of memory.stat
+ * that the kernel cannot get back when the limit is reached. */
 static const struct hierarchy {
-	const char *key, *root, *file;
+	const char *key, *root, *limit;
+	const char *taken[N_TAKEN];
 } hierarchies[] = {
-	{ "0::", "/sys/fs/cgroup", "memory.max" },
-	{ "memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+	{ "0::", "/sys/fs/cgroup", "memory.max", { "anon", "shmem", "kernel" } },
+	{ "memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", { "total_rss", "total_shmem", NULL } },
 };
 
 static uint64_t smaller(uint64_t a, uint64_t b)
@@ -57,20 +61,51 @@ static bool find_group(const struct hierarchy *hierarchy, char *group, size_t si
 	return found;
 }
 
-/* The smallest limit of a group and those above it. */
-static uint64_t group_limit(const struct hierarchy *hierarchy)
+/* The sum of the lines of a group's memory.stat that count as taken. */
+static uint64_t read_taken(const struct hierarchy *hierarchy, const char *path)
 {
-	char group[PATH_MAX], path[2 * PATH_MAX];
-	uint64_t limit = UINT64_MAX;
+	FILE *file = fopen(path, "re");
+	char name[64];
+	uint64_t value, taken = 0;
+
+	while (file && fscanf(file, "%63s %" SCNu64, name, &value) == 2)
+		for (int i = 0; i < N_TAKEN; i++)
+			if (hierarchy->taken[i] && !strcmp(name, hierarchy->taken[i]))
+				taken += value;
+	if (file)
+		fclose(file);
+	return taken;
+}
+
+/* What a group may still take; UINT64_MAX without a limit. */
+static uint64_t group_room(const struct hierarchy *hierarchy, const char *group)
+{
+	char path[2 * PATH_MAX];
+	uint64_t limit, taken;
+
+	snprintf(path, sizeof(path), "%s%s/%s", hierarchy->root, group, hierarchy->limit);
+	limit = read_limit(path);
+	if (limit == UINT64_MAX)
+		return limit;
+	snprintf(path, sizeof(path), "%s%s/memory.stat", hierarchy->root, group);
+	taken = read_taken(hierarchy, path);
+	return limit > taken ? limit - taken : 0;
+}
+
+/* The least that our group and those above it leave. */
+static uint64_t hierarchy_room(const struct hierarchy *hierarchy)
+{
+	char group[PATH_MAX], *slash;
+	uint64_t room = UINT64_MAX;
 
 	if (!find_group(hierarchy, group, sizeof(group)))
-		return limit;
-	for (char *end = group + strlen(group);; *end = '\0') {
-		snprintf(path, sizeof(path), "%s%s/%s", hierarchy->root, group, hierarchy->file);
-		limit = smaller(limit, read_limit(path));
-		end = strrchr(group, '/');
-		if (!end)
-			return limit;
+		return room;
+	for (;;) {
+		room = smaller(room, group_room(hierarchy, group));
+		slash = strrchr(group, '/');
+		if (!slash)
+			return room;
+		*slash = '\0';
 	}
 }
 
@@ -93,6 +128,6 @@ uint64_t memory_available(void)
 	uint64_t available = machine_available();
 
 	for (size_t i = 0; i < sizeof(hierarchies) / sizeof(hierarchies[0]); i++)
-		available = smaller(available, group_limit(&hierarchies[i]));
+		available = smaller(available, hierarchy_room(&hierarchies[i]));
 	return available;
 }

@@ -15,16 +15,16 @@
 #include <string.h>
 
 enum option_kind {
-	NUMBER, /* digits, min to max */
-	SIZE,	/* the same with a suffix of 1024-based K, M, G, T */
+	NUMBER,	     /* digits, min to max */
+	SIZE,	     /* the same with a suffix of 1024-based K, M, G, T */
 	SIZE_OR_OFF, /* the same, or "off" for 0 */
-	FORMAT, /* a name of formats[] */
-	GPU,    /* a name of sl_gpu_names[] */
-	ENGINE, /* a name of sl_engines */
-	FLAG,	/* no value: becomes 1 */
-	PASS,	/* goes to the mount as it is */
-	IGNORE, /* means nothing here, or is another program's */
-	REFUSE, /* known, and wrong: help says why */
+	FORMAT,	     /* a name of formats[] */
+	GPU,	     /* a name of sl_gpu_names[] */
+	ENGINE,	     /* a name of sl_engines */
+	FLAG,	     /* no value: becomes 1 */
+	PASS,	     /* goes to the mount as it is */
+	IGNORE,	     /* means nothing here, or is another program's */
+	REFUSE,	     /* known, and wrong: help says why */
 };
 
 struct option_row {

@@ -81,7 +81,7 @@ static bool has_source(const struct sl_piece *piece)
 
 static bool is_compound(const struct sl_piece *piece)
 {
-	return piece->op == SL_OP_COLUMNS || piece->op == SL_OP_SCALE;
+	return sl_piece_parts(piece).list != piece;
 }
 
 static bool is_contiguous(const struct sl_piece *piece)
@@ -333,22 +333,23 @@ static void print_data(FILE *out, const struct origin_walk *walk, const struct s
 /* One lane of a term: a piece, repeated `repeats` times with that many bytes of source in between. */
 static void print_lane(FILE *out, const struct origin_walk *walk, const struct origin_term *term, uint32_t lane);
 
-/* Parts side by side, or what is scaled and by what. */
+/* Parts side by side, what is scaled and by what, or what is enlarged. */
 static void print_compound(FILE *out, const struct origin_walk *walk, const struct sl_piece *p)
 {
-	bool columns = p->op == SL_OP_COLUMNS;
+	const struct sl_compound *c = p->compound;
+	const char *between = p->op == SL_OP_COLUMNS ? " ++ " : " x ";
 
-	fputs(columns ? "(by columns: " : "(", out);
-	for (uint32_t i = 0; i < p->compound->n; i++) {
-		const struct origin_term part = { .len = p->compound->parts[i].len, .pieces = &p->compound->parts[i], .n_lanes = 1,
-						  .repeats = 1, .merged = 1 };
-		fputs(i == 0 ? "" : columns ? " ++ " : " x ", out);
+	fputs(p->op == SL_OP_COLUMNS ? "(by columns: " : "(", out);
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct origin_term part = { .len = c->parts[i].len, .pieces = &c->parts[i], .n_lanes = 1, .repeats = 1, .merged = 1 };
+		fputs(i ? between : "", out);
 		print_lane(out, walk, &part, 0);
 	}
-	if (columns)
-		fputc(')', out);
-	else
-		fprintf(out, " a block of %u x %u)", p->compound->block[0], p->compound->block[1]);
+	if (p->op == SL_OP_SCALE)
+		fprintf(out, " a block of %u x %u", c->block[0], c->block[1]);
+	else if (p->op == SL_OP_REPEAT)
+		fprintf(out, ", each element %u x %u times", c->block[0], c->block[1]);
+	fputc(')', out);
 }
 
 static void print_lane(FILE *out, const struct origin_walk *walk, const struct origin_term *term, uint32_t lane)

@@ -127,7 +127,7 @@ int engine_refused(const struct tree *tree, const struct dir *dir, const char *n
 {
 	const struct sl_engine *engine = engine_inside(dir->engine, name);
 
-	return engine ? check_engine(tree, engine, err) : 0;
+	return engine ? check_engine(tree, engine, err) : sl_engine_check_release(name, err);
 }
 
 static int add_source(struct filling *filling, struct sl_error *err)

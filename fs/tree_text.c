@@ -103,8 +103,13 @@ static void print_readme(FILE *out, const struct tree *tree)
 		sl_dtypes[model->dtype].name, print_count(model->shards.n_tensors).text, model->shards.n_shards,
 		print_size(model->total_bytes).text);
 	fputs("source/ is the original directory.\n", out);
-	for (int i = 0; i < SL_N_ENGINES; i++)
-		print_engine(out, tree, &sl_engines[i]);
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		if (sl_engines[i].older && shows_engine(tree, &sl_engines[i]))
+			fprintf(out, "%s%s/ as vLLM %s has it\n", sl_engines[i - 1].older ? "" : "\n", sl_engines[i].name,
+				sl_engines[i].version);
+		else if (!sl_engines[i].older)
+			print_engine(out, tree, &sl_engines[i]);
+	}
 	if (!tree->options.engine)
 		fputs("\ntensors/ for people: each tensor of each rank of vLLM\n"
 		      "    weight.npy (numpy.load) and weight.txt (its shape, where its rows come from, its values)\n",

@@ -36,7 +36,18 @@ static bool print_mode(const struct node *node, FILE *out)
 
 static void print_piece(const struct sl_model *model, const struct sl_piece *piece, FILE *out)
 {
-	if (piece->op == SL_OP_ZERO || piece->op == SL_OP_DATA) {
+	const struct sl_parts parts = sl_piece_parts(piece);
+
+	if (parts.list != piece) {
+		fprintf(out, "%s(", sl_op_name(piece->op));
+		for (uint32_t i = 0; i < parts.n; i++) {
+			fputs(i ? " " : "", out);
+			print_piece(model, &parts.list[i], out); /* no part has parts */
+		}
+		fputc(')', out);
+		return;
+	}
+	if (!sl_piece_reads(piece)) {
 		fprintf(out, "%s+%" PRIu64, sl_op_name(piece->op), piece->len);
 		return;
 	}

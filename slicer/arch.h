@@ -78,6 +78,7 @@ enum sl_weight_flags {
 	SL_DEQUANTISED = 1024, /* the engine holds it in the model's dtype, however it is stored */
 	SL_PADDED = 2048,      /* experts whose sizes the engine rounds up for its kernel */
 	SL_UNFUSED = 512,  /* a vector or matrix that is joined with others, but is no linear layer */
+	SL_INSTEAD = 8192, /* only where the row before it of the same `fused` is not stored: experts apart instead of stacked */
 	SL_AGAIN = 4096,   /* a tensor of another row, which engines that fuse hold a second time: Gemma 4's k as v */
 };
 

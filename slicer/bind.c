@@ -4,6 +4,7 @@
  */
 #include "slicer/bind.h"
 
+#include "slicer/convert.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +26,8 @@ struct binder {
 	unsigned char *claimed;             /* per tensor */
 	struct list missing;
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
+	const struct sl_tensor *odd_scale; /* the first scale of a KV cache that is not one number */
+	bool has_scales;		   /* of KV caches */
 };
 
 static void list_add(struct list *list, const char *name)
@@ -65,32 +68,37 @@ size_t sl_name_append(char *name, size_t len, const char *text)
 	return append(name, len, text, strlen(text));
 }
 
+static size_t append_number(char *name, size_t len, uint64_t number)
+{
+	char digits[20];
+	size_t at = sizeof(digits);
+
+	do
+		digits[--at] = (char)('0' + number % 10);
+	while (number /= 10);
+	return append(name, len, digits + at, sizeof(digits) - at);
+}
+
+/* `text` with `number` in place of its mark. */
+static size_t append_marked(char *name, size_t len, const char *text, const char *mark, uint64_t number)
+{
+	const char *at = strstr(text, mark);
+
+	if (!at)
+		return sl_name_append(name, len, text);
+	len = append(name, len, text, (size_t)(at - text));
+	len = append_number(name, len, number);
+	return sl_name_append(name, len, at + strlen(mark));
+}
+
 size_t sl_stack_prefix(const char *name, uint64_t layer, char *out)
 {
-	const char *mark = strstr(name, "%u");
-	char digits[20];
-	size_t at = sizeof(digits), len;
-
-	if (!mark)
-		return sl_name_append(out, 0, name);
-	do
-		digits[--at] = (char)('0' + layer % 10);
-	while (layer /= 10);
-	len = append(out, 0, name, (size_t)(mark - name));
-	len = append(out, len, digits + at, sizeof(digits) - at);
-	return sl_name_append(out, len, mark + 2);
+	return append_marked(out, 0, name, "%u", layer);
 }
 
 size_t sl_name_append_expert(char *name, size_t len, const char *text, uint64_t expert)
 {
-	const char *mark = strstr(text, "%e");
-	char digits[24];
-
-	if (!mark)
-		return sl_name_append(name, len, text);
-	len = append(name, len, text, (size_t)(mark - text));
-	len = append(name, len, digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)expert));
-	return sl_name_append(name, len, mark + 2);
+	return append_marked(name, len, text, "%e", expert);
 }
 
 /* The stored name for a canonical one: wrapper, then the spelling's prefix for the canonical prefix. */
@@ -111,22 +119,53 @@ static void spell(const struct sl_model *model, const char *canonical, char *out
 	sl_name_append(out, len, canonical);
 }
 
-/* A module's stored name, without the suffix of a component; returns its length. */
-static size_t module_name(const struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-			  uint64_t expert, char *stored)
+/* A module's stored name, and where the tensors whose names begin with it do. */
+struct module {
+	char name[SL_MODULE_NAME_MAX];
+	size_t len;
+	size_t head; /* of the name, up to the expert's number */
+	uint32_t first;
+};
+
+/* The name up to the expert's number; all of it where there is none. */
+static void begin_module(const struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+			 struct module *m)
 {
 	char canonical[SL_MODULE_NAME_MAX];
+	const char *mark = strstr(row->name, "%e");
 	size_t len = sl_stack_prefix(stack->name, layer, canonical);
 
-	sl_name_append_expert(canonical, len, row->name, expert);
-	spell(b->model, canonical, stored);
-	return strlen(stored);
+	append(canonical, len, row->name, mark ? (size_t)(mark - row->name) : strlen(row->name));
+	spell(b->model, canonical, m->name);
+	m->head = strlen(m->name);
 }
 
-static const struct sl_tensor *look_up(const struct binder *b, char *name, size_t len, const char *suffix)
+/* One search finds all tensors of a module. */
+static void end_module(const struct binder *b, const struct sl_weight *row, uint64_t expert, struct module *m)
 {
-	sl_name_append(name, len, suffix);
-	return sl_shards_find(&b->model->shards, name);
+	const char *mark = strstr(row->name, "%e");
+
+	m->name[m->head] = '\0';
+	m->len = m->head;
+	if (mark)
+		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), mark + 2);
+	m->first = sl_shards_seek(&b->model->shards, m->name);
+}
+
+static const struct sl_tensor *look_up(const struct binder *b, const struct module *m, const char *suffix)
+{
+	const struct sl_shards *shards = &b->model->shards;
+	int order = -1;
+
+	for (uint32_t i = m->first; order < 0 && i < shards->n_tensors; i++) {
+		const char *name = shards->tensors[i].name;
+		if (strncmp(name, m->name, m->len) != 0)
+			return NULL;
+		order = strcmp(name + m->len, suffix);
+		if (order == 0)
+			return &shards->tensors[i];
+	}
+	return NULL;
 }
 
 /* The row of the word embedding: every architecture has one. */
@@ -173,14 +212,15 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 	const struct sl_arch *arch = b->model->arch;
 	const struct sl_stack *stack;
 	const struct sl_weight *row = embedding_row(arch, &stack);
-	char stored[SL_MODULE_NAME_MAX];
+	struct module m;
 
 	for (size_t w = 0; w < SL_COUNT(wrappers); w++) {
 		b->model->wrapper = wrappers[w];
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
 			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
-			size_t len = module_name(b, stack, 0, row, 0, stored);
-			if (look_up(b, stored, len, ".weight"))
+			begin_module(b, stack, 0, row, &m);
+			end_module(b, row, 0, &m);
+			if (look_up(b, &m, ".weight"))
 				return 0;
 		}
 	}
@@ -221,23 +261,24 @@ static uint64_t elements(const struct sl_tensor *tensor)
 	return tensor->len * 8 / sl_dtypes[tensor->dtype].bits;
 }
 
-/* A scalar has one element, a matrix of scales one per row at least: that tells per-tensor from per-channel. */
+/* A scalar has one element, a matrix of scales one per row: that tells per-tensor from per-channel. Another number is taken
+ * for the latter, so that it is refused with both numbers. */
 static bool has_form(const struct sl_component *c, const struct sl_tensor *tensor, uint64_t rows)
 {
 	if (c->form == SL_SCALAR)
 		return elements(tensor) == 1;
-	return c->form != SL_MATRIX || c->in != SL_UNIT_ALL || c->out != SL_UNIT_1 || elements(tensor) >= rows;
+	return c->form != SL_MATRIX || c->in != SL_UNIT_ALL || c->out != SL_UNIT_1 || elements(tensor) > 1 || rows == 1;
 }
 
 /* Are the tensors of this format there, in the right dtypes? Fills `bound`; claims nothing. */
-static bool has_storage(const struct binder *b, const struct sl_storage *storage, char *name, size_t len, struct sl_bound *bound)
+static bool has_storage(const struct binder *b, const struct sl_storage *storage, const struct module *m, struct sl_bound *bound)
 {
 	uint64_t rows = 0;
 
 	*bound = (struct sl_bound){ .storage = storage };
 	for (unsigned i = 0; i < storage->n_components; i++) {
 		const struct sl_component *c = &storage->components[i];
-		const struct sl_tensor *tensor = look_up(b, name, len, c->stored);
+		const struct sl_tensor *tensor = look_up(b, m, c->stored);
 		if (tensor && i == 0)
 			rows = tensor->n_dims ? tensor->shape[0] : 1;
 		if (tensor && has_dtype(c, tensor) && has_form(c, tensor, rows))
@@ -250,25 +291,24 @@ static bool has_storage(const struct binder *b, const struct sl_storage *storage
 }
 
 /* A float weight in a scheme that quantises whatever no list excepts: the engine converts it, and fills its scales. */
-static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound, char *name, size_t len)
+static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound, const struct module *m)
 {
 	const struct sl_quant *quant = &b->model->quant;
 
 	if (!quant->scheme->convert_unlisted || bound->storage != &sl_plain || (row->role != SL_COLUMN && row->role != SL_ROW))
 		return false;
-	name[len] = '\0';
-	return !sl_quant_ignores(quant, &b->model->config, name);
+	return !sl_quant_ignores(quant, &b->model->config, m->name);
 }
 
 /* The format in which a module is stored: the first of its scheme's that is there. */
-static void find_storage(const struct binder *b, const struct sl_weight *row, char *name, size_t len, struct sl_bound *bound)
+static void find_storage(const struct binder *b, const struct sl_weight *row, const struct module *m, struct sl_bound *bound)
 {
 	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
 	bool plain_only = row->role == SL_EMBEDDING || row->in == SL_NO_AXIS || (row->flags & (SL_PLAIN_ONLY | SL_UNLOADED | SL_UNFUSED));
 
 	for (const struct sl_storage *const *f = storages; *f; f++) {
-		if ((!plain_only || *f == &sl_plain) && has_storage(b, *f, name, len, bound)) {
-			if (is_converted(b, row, bound, name, len))
+		if ((!plain_only || *f == &sl_plain) && has_storage(b, *f, m, bound)) {
+			if (is_converted(b, row, bound, m))
 				bound->storage = storages[0];
 			return;
 		}
@@ -276,9 +316,9 @@ static void find_storage(const struct binder *b, const struct sl_weight *row, ch
 	*bound = (struct sl_bound){ .storage = NULL };
 }
 
-static void find_bare(const struct binder *b, char *name, size_t len, struct sl_bound *bound)
+static void find_bare(const struct binder *b, const struct module *m, struct sl_bound *bound)
 {
-	const struct sl_tensor *tensor = look_up(b, name, len, "");
+	const struct sl_tensor *tensor = look_up(b, m, "");
 
 	*bound = (struct sl_bound){ .storage = tensor ? &sl_plain : NULL };
 	if (tensor)
@@ -293,60 +333,105 @@ static void claim_module(struct binder *b, const struct sl_bound *bound)
 	}
 }
 
-/* A module in no format: what it lacks to be in the first one whose own tensor is there, else that tensor. */
-static void list_lacking(struct binder *b, const struct sl_weight *row, char *name, size_t len)
+/* Is it this format when config.json says what it says? Formats that share their first tensor are told apart so. */
+static bool is_configured(const struct sl_model *model, const struct sl_storage *storage)
 {
-	const char *suffix = row->flags & SL_BARE ? "" : ".weight";
-	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
-	const struct sl_tensor *weight = look_up(b, name, len, suffix);
+	for (unsigned i = 0; i < storage->n_components; i++) {
+		if (storage->components[i].out == SL_UNIT_BLOCK && !model->quant.block[0])
+			return false;
+	}
+	return true;
+}
 
-	for (const struct sl_storage *const *f = storages; *f && !(row->flags & SL_BARE); f++) {
-		const struct sl_tensor *first = look_up(b, name, len, (*f)->components[0].stored);
-		for (unsigned i = 1; first && has_dtype(&(*f)->components[0], first) && i < (*f)->n_components; i++) {
-			if ((*f)->components[i].need == SL_REQUIRED && !look_up(b, name, len, (*f)->components[i].stored)) {
-				list_add(&b->missing, name);
-				return;
-			}
+/* What a module whose first tensor is there lacks to be in this format, or has in another dtype. */
+static bool list_unlike(struct binder *b, const struct sl_storage *storage, struct module *m)
+{
+	const struct sl_tensor *first = look_up(b, m, storage->components[0].stored);
+
+	if (!first || !is_configured(b->model, storage) || !has_dtype(&storage->components[0], first))
+		return false;
+	for (unsigned i = 1; i < storage->n_components; i++) {
+		const struct sl_tensor *tensor = look_up(b, m, storage->components[i].stored);
+		if (!tensor && storage->components[i].need == SL_REQUIRED) {
+			sl_name_append(m->name, m->len, storage->components[i].stored);
+			list_add(&b->missing, m->name);
+			return true;
+		}
+		if (tensor && !has_dtype(&storage->components[i], tensor)) {
+			b->unfit = b->unfit ? b->unfit : tensor;
+			return true;
 		}
 	}
-	look_up(b, name, len, suffix);
+	return false;
+}
+
+/* A module in no format: what it lacks to be in the first one whose own tensor is there, else that tensor. */
+static void list_lacking(struct binder *b, const struct sl_weight *row, struct module *m)
+{
+	const char *suffix = row->flags & SL_BARE ? "" : ".weight";
+
+	for (const struct sl_storage *const *f = b->model->quant.scheme->storages; *f && !(row->flags & SL_BARE); f++) {
+		if (list_unlike(b, *f, m))
+			return;
+	}
+	const struct sl_tensor *weight = look_up(b, m, suffix);
+	sl_name_append(m->name, m->len, suffix);
 	if (!weight)
-		list_add(&b->missing, name);
+		list_add(&b->missing, m->name);
 	else if (!b->unfit)
 		b->unfit = weight;
 }
 
-static void bind_module(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-			uint64_t expert, struct sl_bound *bound)
+static void bind_bias(struct binder *b, const struct sl_weight *row, struct module *m, struct sl_bound *bound)
 {
-	const struct sl_model *model = b->model;
-	char name[SL_MODULE_NAME_MAX];
+	const struct sl_tensor *bias = look_up(b, m, ".bias");
 
-	if (row->when && !row->when(&model->config, stack->part, layer))
-		return;
-	size_t len = module_name(b, stack, layer, row, expert, name);
+	if (bias) {
+		bound->bias = claim(b, bias);
+	} else if (!(row->flags & (SL_OPTIONAL | SL_UNLOADED)) && bound->storage) {
+		sl_name_append(m->name, m->len, ".bias");
+		list_add(&b->missing, m->name);
+	}
+}
+
+static void bind_module(struct binder *b, const struct sl_weight *row, struct module *m, bool has_bias, struct sl_bound *bound)
+{
 	if (row->flags & SL_BARE)
-		find_bare(b, name, len, bound);
+		find_bare(b, m, bound);
 	/* Stacked experts are bare names in an unquantised checkpoint, with suffixes of their own in a quantised one. */
 	if (!bound->storage)
-		find_storage(b, row, name, len, bound);
+		find_storage(b, row, m, bound);
 	claim_module(b, bound);
-	if (!bound->storage && !may_be_absent(model, row))
-		list_lacking(b, row, name, len);
-	if (!row->bias || !row->bias(&model->config, stack->part, layer))
+	if (has_bias)
+		bind_bias(b, row, m, bound);
+	if (!bound->storage && !may_be_absent(b->model, row))
+		list_lacking(b, row, m);
+}
+
+/* A row's `n` modules of one layer. */
+static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row, uint64_t n,
+		     struct sl_bound *bound)
+{
+	const struct sl_config *config = &b->model->config;
+	struct module m;
+
+	if (row->when && !row->when(config, stack->part, layer))
 		return;
-	const struct sl_tensor *bias = look_up(b, name, len, ".bias");
-	if (bias)
-		bound->bias = claim(b, bias);
-	else if (!(row->flags & (SL_OPTIONAL | SL_UNLOADED)) && bound->storage)
-		list_add(&b->missing, name);
+	bool has_bias = row->bias && row->bias(config, stack->part, layer);
+	begin_module(b, stack, layer, row, &m);
+	for (uint64_t e = 0; e < n; e++) {
+		end_module(b, row, e, &m);
+		bind_module(b, row, &m, has_bias, &bound[e]);
+	}
 }
 
 /* ---- all modules ---- */
 
 uint64_t sl_row_modules(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row)
 {
-	return strstr(row->name, "%e") ? model->config.dims[stack->part].experts : 1;
+	uint64_t experts = model->config.dims[stack->part].experts;
+
+	return strstr(row->name, "%e") && experts ? experts : 1;
 }
 
 /* Count a stack's modules and take room for them. More than a hundred per tensor cannot be a model's. */
@@ -371,14 +456,28 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
 }
 
+/* Is what a row stands for stored in another form, which a row before it has? */
+static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer, unsigned r)
+{
+	const struct sl_weight *rows = stack->weights;
+
+	for (unsigned other = 0; (rows[r].flags & SL_INSTEAD) && other < r; other++) {
+		if (!(rows[other].flags & SL_INSTEAD) && rows[other].fused && strcmp(rows[other].fused, rows[r].fused) == 0 &&
+		    binding->modules[layer * binding->per_layer + binding->row_start[other]].storage)
+			return true;
+	}
+	return false;
+}
+
 static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
 {
 	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
-		for (uint64_t e = 0; e < n; e++)
-			bind_module(b, stack, layer, &stack->weights[r], e, module++);
+		if (!is_stored_otherwise(stack, binding, layer, r))
+			bind_row(b, stack, layer, &stack->weights[r], n, module);
+		module += n;
 	}
 }
 
@@ -421,6 +520,10 @@ static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, c
 		const char *names = scheme->cache_scales[i].stored;
 		while (sl_cache_scale_find(b->model, stack, attn, layer, names, &found)) {
 			claim(b, found.tensor);
+			if (!b->odd_scale &&
+			    (elements(found.tensor) != 1 || !sl_can_convert(found.tensor->dtype, SL_F32)))
+				b->odd_scale = found.tensor;
+			b->has_scales = true;
 			names = found.name + found.len;
 		}
 	}
@@ -435,6 +538,39 @@ static int refuse_unfit(const struct sl_model *model, const struct sl_tensor *te
 			       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name);
 	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, which no format of '%s' has there, or its scales are of another form",
 		       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name, model->quant.scheme->method);
+}
+
+static int refuse_scale(const struct sl_model *model, const struct sl_tensor *tensor, struct sl_error *err)
+{
+	return sl_fail(err, EINVAL,
+		       "%s: tensor '%s' has %llu elements of %s, but the scale of a KV cache is one number",
+		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name),
+		       (unsigned long long)elements(tensor), sl_dtypes[tensor->dtype].name);
+}
+
+static bool has_quantised(const struct sl_model *model)
+{
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_binding *b = &model->bound[s];
+		uint64_t n = b->per_layer * sl_stack_layers(model, &model->arch->stacks[s]);
+		for (uint64_t m = 0; m < n; m++) {
+			if (b->modules[m].storage && b->modules[m].storage != &sl_plain)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* A configuration left over from before weights were converted back: the engine would expect scales that are not there. */
+static int check_quantised(const struct binder *b, struct sl_error *err)
+{
+	const struct sl_quant *quant = &b->model->quant;
+
+	if (quant->scheme == sl_schemes[0] || b->has_scales || has_quantised(b->model))
+		return 0;
+	return sl_fail(err, EINVAL,
+		       "%s says the weights are quantised (%s), but none is and there is no scale: take that out of it",
+		       quant->object ? "config.json" : "the quantiser's own configuration", quant->scheme->method);
 }
 
 static int bind_stacks(struct binder *b, struct sl_error *err)
@@ -455,6 +591,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	}
 	if (b->unfit)
 		return refuse_unfit(model, b->unfit, err);
+	if (b->odd_scale)
+		return refuse_scale(model, b->odd_scale, err);
 	if (b->missing.n) {
 		char rest[40];
 		return sl_fail(err, EINVAL, "%llu tensor%s missing that %s needs: %s%s", (unsigned long long)b->missing.n,
@@ -512,8 +650,14 @@ struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl
 	return m;
 }
 
+/* Columns that share a scale, as the format or the configuration says it; 0: all of them, or it is not said. */
+static uint64_t group_of(const struct sl_model *model, const struct sl_storage *storage)
+{
+	return storage->group ? storage->group : model->quant.group;
+}
+
 static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *tensor, enum sl_unit unit, unsigned axis,
-			uint64_t logical, uint64_t stored)
+			uint64_t group, uint64_t logical, uint64_t stored)
 {
 	switch (unit) {
 	case SL_UNIT_1:
@@ -521,6 +665,8 @@ static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *te
 	case SL_UNIT_PACK:
 		return tensor ? pack_of(model, tensor) : 1;
 	case SL_UNIT_GROUP:
+		if (stored == 1 && !group)
+			return 0;
 		return stored && logical % stored == 0 ? logical / stored : 0;
 	case SL_UNIT_BLOCK:
 		return model->quant.block[axis];
@@ -541,8 +687,9 @@ struct sl_units sl_units_of(const struct sl_model *model, const struct sl_weight
 		stored = sl_stored_matrix(tensor, row);
 	if (tensor && is_turned(row, tensor, c))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
-	return (struct sl_units){ unit_of(model, tensor, c->out, 0, logical.rows, stored.rows),
-				  unit_of(model, tensor, c->in, 1, logical.cols, stored.cols) };
+	uint64_t group = group_of(model, bound->storage);
+	return (struct sl_units){ unit_of(model, tensor, c->out, 0, group, logical.rows, stored.rows),
+				  unit_of(model, tensor, c->in, 1, group, logical.cols, stored.cols) };
 }
 
 uint64_t sl_kv_heads(const struct sl_model *model, enum sl_part part, const struct sl_weight *row, uint64_t out)
@@ -645,6 +792,37 @@ static int check_axis(const struct sl_model *model, enum sl_part part, const str
 	return 0;
 }
 
+static int check_inputs(const struct sl_model *model, const struct sl_tensor *tensor, uint64_t inputs, struct sl_error *err)
+{
+	if (tensor->n_dims == 1 && tensor->shape[0] == inputs)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' has no element for each of %llu inputs", model->shards.shards[tensor->shard].name,
+		       SL_ESC(tensor->name), (unsigned long long)inputs);
+}
+
+/* Groups and blocks must be what the format and config.json say. */
+static int check_groups(const struct sl_model *model, const struct sl_bound *bound, const struct sl_tensor *tensor,
+			const struct sl_component *c, struct sl_matrix logical, struct sl_matrix stored, struct sl_units units,
+			struct sl_error *err)
+{
+	const char *file = model->shards.shards[tensor->shard].name;
+	uint64_t group = group_of(model, bound->storage);
+
+	if (c->out == SL_UNIT_BLOCK && !units.out)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' scales blocks, but config.json has no weight_block_size of two numbers",
+			       file, SL_ESC(tensor->name));
+	if (c->in != SL_UNIT_GROUP || (!units.in && stored.cols == 1))
+		return 0;
+	if (!units.in)
+		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
+			       file, SL_ESC(tensor->name), (unsigned long long)stored.cols, (unsigned long long)logical.cols);
+	if (group && units.in != group)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' has groups of %llu columns, but they should have %llu (%s)", file,
+			       SL_ESC(tensor->name), (unsigned long long)units.in, (unsigned long long)group,
+			       bound->storage->group ? bound->storage->name : "group_size");
+	return 0;
+}
+
 /* A component that is a matrix must cover the logical one exactly in its units. */
 static int check_component(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned i,
 			   struct sl_error *err)
@@ -652,16 +830,17 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	const struct sl_component *c = &bound->storage->components[i];
 	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, i);
 
-	if (!tensor || c->form != SL_MATRIX)
+	if (!tensor || (c->form != SL_MATRIX && c->form != SL_INPUTS))
 		return 0;
 	struct sl_matrix logical = sl_logical_matrix(model, row, bound), stored = sl_stored_matrix(tensor, row);
+	if (c->form == SL_INPUTS)
+		return check_inputs(model, tensor, logical.cols, err);
 	struct sl_units units = sl_units_of(model, row, bound, i);
 	if (is_turned(row, tensor, c))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
-	if ((c->in == SL_UNIT_GROUP && !units.in) || (c->out == SL_UNIT_BLOCK && (!units.out || !units.in)))
-		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
-			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)stored.cols,
-			       (unsigned long long)logical.cols);
+	int ret = check_groups(model, bound, tensor, c, logical, stored, units, err);
+	if (ret)
+		return ret;
 	uint64_t rows = units.out ? (logical.rows + units.out - 1) / units.out : 1;
 	uint64_t cols = units.in ? (logical.cols + units.in - 1) / units.in : 1;
 	if (stored.rows != rows || stored.cols != cols)
@@ -672,12 +851,16 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	return 0;
 }
 
-/* One tensor of all experts: as many as the configuration says. */
-static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_tensor *t, struct sl_error *err)
+/* There are as many experts as the configuration says. */
+static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+			 const struct sl_tensor *t, struct sl_error *err)
 {
 	uint64_t experts = model->config.dims[stack->part].experts;
 
-	if (t->n_dims < 2 || t->shape[0] != experts)
+	if (strstr(row->name, "%e") && !experts)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, but config.json has no number of them",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name));
+	if ((row->flags & SL_STACKED) && (t->n_dims < 2 || t->shape[0] != experts))
 		return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu experts, config.json %llu", model->shards.shards[t->shard].name,
 			       SL_ESC(t->name), (unsigned long long)(t->n_dims ? t->shape[0] : 0), (unsigned long long)experts);
 	return 0;
@@ -690,7 +873,7 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
 	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
 
-	int ret = row->flags & SL_STACKED ? check_experts(model, stack, t, err) : 0;
+	int ret = check_experts(model, stack, row, t, err);
 	if (ret)
 		return ret;
 	if (t->n_dims < least || (exact && t->n_dims > least))
@@ -734,11 +917,33 @@ static int check_module(const struct sl_model *model, const struct sl_stack *sta
 	return ret;
 }
 
+static bool is_by_head_dim(enum sl_dim dim)
+{
+	return dim == SL_Q || dim == SL_KV || dim == SL_QKV || dim == SL_HEAD_DIM;
+}
+
+/* Does a row of this part divide by head_dim? */
+static bool needs_head_dim(const struct sl_arch *arch, enum sl_part part)
+{
+	for (unsigned s = 0; s < arch->n_stacks; s++) {
+		const struct sl_stack *stack = &arch->stacks[s];
+		for (unsigned r = 0; stack->part == part && r < stack->n_weights; r++) {
+			if (is_by_head_dim(stack->weights[r].out) || is_by_head_dim(stack->weights[r].in))
+				return true;
+		}
+	}
+	return false;
+}
+
 /* head_dim of a part that has none in the configuration: from the rows of the first query projection, else hidden over heads. */
 static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_error *err)
 {
 	struct sl_dims *d = &model->config.dims[part];
 
+	if (!needs_head_dim(model->arch, part))
+		return 0;
+	if (!d->heads && d->layers)
+		return sl_fail(err, EINVAL, "config.json: the number of %s heads is absent", part == SL_TEXT ? "attention" : "vision");
 	for (unsigned s = 0; !d->head_dim && s < model->arch->n_stacks; s++) {
 		const struct sl_stack *stack = &model->arch->stacks[s];
 		for (unsigned r = 0; stack->part == part && d->heads && r < stack->n_weights; r++) {
@@ -757,6 +962,31 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 	return 0;
 }
 
+/* Experts are held as one tensor each of their matrices: all must be stored as the first is. */
+static int check_alike(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *first,
+		       const struct sl_bound *other, struct sl_error *err)
+{
+	const struct sl_tensor *a = sl_bound_tensor(model, first, 0), *b = sl_bound_tensor(model, other, 0);
+
+	if (first->storage != other->storage)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is stored as %s, but that of the first expert as %s",
+			       model->shards.shards[b->shard].name, SL_ESC(b->name), other->storage->name,
+			       first->storage->name);
+	for (unsigned i = 1; i < first->storage->n_components; i++) {
+		if (first->storage->components[i].need != SL_DROPPED && !first->tensors[i] != !other->tensors[i])
+			return sl_fail(err, EINVAL, "%s: only one of '%s' and that of the first expert has a '%s'",
+				       model->shards.shards[b->shard].name, SL_ESC(b->name),
+				       first->storage->components[i].stored);
+	}
+	struct sl_matrix m = sl_logical_matrix(model, row, first), n = sl_logical_matrix(model, row, other);
+	if (m.rows == n.rows && m.cols == n.cols && a->dtype == b->dtype)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s [%llu, %llu], but that of the first expert %s [%llu, %llu]",
+		       model->shards.shards[b->shard].name, SL_ESC(b->name), sl_dtypes[b->dtype].name,
+		       (unsigned long long)n.rows, (unsigned long long)n.cols, sl_dtypes[a->dtype].name,
+		       (unsigned long long)m.rows, (unsigned long long)m.cols);
+}
+
 static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer, struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
@@ -764,8 +994,12 @@ static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer,
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
-		for (uint32_t m = b->row_start[r]; !ret && m < b->row_start[r + 1]; m++)
-			ret = check_module(model, stack, &stack->weights[r], &b->modules[layer * b->per_layer + m], err);
+		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
+		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
+			ret = check_module(model, stack, &stack->weights[r], &first[m], err);
+			if (!ret && m > 0 && first->storage && first[m].storage)
+				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
+		}
 	}
 	return ret;
 }
@@ -938,6 +1172,8 @@ int sl_bind(struct sl_model *model, struct sl_error *err)
 	if (!b.claimed)
 		return sl_fail(err, ENOMEM, "out of memory");
 	ret = bind_stacks(&b, err);
+	if (!ret)
+		ret = check_quantised(&b, err);
 	if (!ret)
 		ret = check_shapes(model, err);
 	if (!ret)

@@ -17,7 +17,7 @@ int sl_bind(struct sl_model *model, struct sl_error *err) SL_MUST_CHECK;
 /* Layers of a stack: 1 for one that is there once. */
 uint64_t sl_stack_layers(const struct sl_model *model, const struct sl_stack *stack);
 
-/* Modules of a row in one layer: the experts for a row with "%e", else 1. */
+/* Modules of a row in one layer: the experts for a row with "%e", else 1; 1 too for a model that has none. */
 uint64_t sl_row_modules(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row);
 
 /* "model.layers.7." from "model.layers.%u.", into `out` of SL_MODULE_NAME_MAX bytes; returns its length. */

@@ -367,3 +367,29 @@ int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const stru
 	piece.len = piece.run * rows.n;
 	return add(plan, piece);
 }
+
+int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
+		     unsigned times, struct sl_range rows, struct sl_range cols)
+{
+	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
+	uint64_t last_row = (rows.first + rows.n + times - 1) / times, last_col = (cols.first + cols.n + times - 1) / times;
+	struct sl_range stored_rows = { rows.first / times, last_row - rows.first / times, 0 };
+	struct sl_range stored_cols = { cols.first / times, last_col - cols.first / times, 0 };
+	struct sl_piece piece = { .op = SL_OP_REPEAT, .to = (uint8_t)to, .count = (uint32_t)rows.n, .run = sl_dtype_bytes(to, cols.n) }, *parts;
+	struct sl_compound *compound;
+
+	if (rows.n == 0 || cols.n == 0)
+		return 0;
+	int ret = sl_plan_column(plan, row, tensor, expert, stored_rows, stored_cols);
+	if (ret)
+		return ret;
+	piece.compound = compound = take_parts(plan, &parts);
+	if (!compound)
+		return out_of_memory(plan);
+	for (int axis = 0; axis < 2; axis++) {
+		compound->block[axis] = times;
+		compound->first[axis] = (uint32_t)((axis ? cols : rows).first % times);
+	}
+	piece.len = piece.run * rows.n;
+	return add(plan, piece);
+}

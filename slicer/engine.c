@@ -5,27 +5,38 @@
 
 #include "slicer/plan.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
+
+/* vLLM before 0.23 had the experts' modules one level higher. */
+static const struct sl_renaming before_routed_experts[] = {
+	{ "experts.routed_experts.",           "experts.",           NULL },
+	{ "experts.gate",                      "gate",               NULL },
+	{ "experts._shared_experts._layer.",   "shared_expert.",     "shared_expert." },
+	{ "experts._shared_experts._layer.",   "shared_expert.",     "shared_expert_gate" },
+	{ "experts._shared_experts._layer.",   "shared_experts.",    NULL },
+	{ NULL, NULL, NULL },
+};
+
+#define VLLM                                                                                                                   \
+	.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N", .ranks = "tp",                          \
+	.layouts = "tp6, tp2-pp2, tp8-ep, tp2-f16", .fused = true, .kv_buffers = true, .stages = true, .vocab_pad = 64,        \
+	.check = sl_check_modules, .container = &sl_safetensors, .file_name = sl_name_vllm, .beside = sl_serve_config
+
+/* Releases before 0.32. */
+#define OLDER_VLLM(release)                                                                                                    \
+	.name = "vllm@" release, .title = "vLLM " release, .version = release, VLLM, .older = true, .drops_tied = true,        \
+	.keeps_dropped = true
+
 /* To add an engine: an id in engine.h and a row here. */
 const struct sl_engine sl_engines[SL_N_ENGINES] = {
-	[SL_VLLM] = {
-		.name = "vllm",
-		.title = "vLLM, --load-format sharded_state",
-		.version = "0.32",
-		.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N",
-		.ranks = "tp",
-		.layouts = "tp6, tp2-pp2, tp8-ep, tp2-f16",
-		.fused = true,
-		.kv_buffers = true,
-		.stages = true,
-		.vocab_pad = 64,
-		.check = sl_check_modules,
-		.container = &sl_safetensors,
-		.file_name = sl_name_vllm,
-		.beside = sl_serve_config,
-	},
+	[SL_VLLM]      = { .name = "vllm", .title = "vLLM, --load-format sharded_state", .version = "0.32", VLLM, .finer_blocks = true },
+	[SL_VLLM_0_28] = { OLDER_VLLM("0.28") },
+	[SL_VLLM_0_24] = { OLDER_VLLM("0.24") },
+	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .renamed = before_routed_experts },
 	[SL_HF] = {
 		.name = "hf",
 		.title = "transformers, numpy, anything that loads a model directory",
@@ -34,6 +45,7 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.ranks = "tp",
 		.layouts = "tp6, tp8-ep, tp2-f16",
 		.rank_dirs = true,
+		.drafts = true,
 		.native_dtype = true,
 		.check = sl_check_modules,
 		.container = &sl_safetensors,
@@ -47,6 +59,7 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.version = "transformers 5",
 		.usage = "AutoModelForCausalLM.from_pretrained(\"%s\")",
 		.native_dtype = true,
+		.drafts = true,
 		.undivided = true,
 		.check = sl_check_modules,
 		.container = &sl_safetensors,
@@ -160,6 +173,30 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 	},
 };
 /* clang-format on */
+
+int sl_engine_check_release(const char *name, struct sl_error *err)
+{
+	const char *at = strchr(name, '@');
+	size_t len = at ? (size_t)(at - name) : 0;
+	char known[128] = "", *end = known;
+	const struct sl_engine *newest = NULL;
+
+	if (!at || sl_engine_find(name))
+		return 0;
+	for (int i = 0; i < SL_N_ENGINES; i++) {
+		const struct sl_engine *engine = &sl_engines[i];
+		if (strncmp(engine->name, name, len) != 0)
+			continue;
+		if (engine->name[len] == '\0')
+			newest = engine;
+		else if (engine->older && engine->name[len] == '@')
+			end += snprintf(end, sizeof(known) - (size_t)(end - known), ", %s", engine->name);
+	}
+	if (!newest)
+		return 0;
+	return sl_fail(err, EINVAL, "%s is not known: %s is %s, and there are%s", SL_ESC(name), newest->name, newest->version,
+		       known[0] ? known + 1 : " no others");
+}
 
 const struct sl_engine *sl_engine_find(const char *name)
 {

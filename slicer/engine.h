@@ -19,7 +19,29 @@ struct sl_output;
 struct sl_plan;
 struct sl_text;
 
-enum sl_engine_id { SL_VLLM, SL_HF, SL_HF_LAYERS, SL_DEEPSEEK, SL_AIRLLM, SL_DCP, SL_SERVERLESSLLM, SL_GPT_OSS, SL_META, SL_GGUF, SL_N_ENGINES };
+enum sl_engine_id {
+	SL_VLLM,
+	SL_VLLM_0_28,
+	SL_VLLM_0_24,
+	SL_VLLM_0_20,
+	SL_HF,
+	SL_HF_LAYERS,
+	SL_DEEPSEEK,
+	SL_AIRLLM,
+	SL_DCP,
+	SL_SERVERLESSLLM,
+	SL_GPT_OSS,
+	SL_META,
+	SL_GGUF,
+	SL_N_ENGINES
+};
+
+/* What an older release calls the modules that the family's file names as the newest one does. */
+struct sl_renaming {
+	const char *now;    /* anywhere in a module's name */
+	const char *then;
+	const char *stored; /* only where the checkpoint's name has this in it; NULL: everywhere */
+};
 
 /* To add an engine: an id above and a row in engine.c. */
 struct sl_engine {
@@ -37,6 +59,12 @@ struct sl_engine {
 	bool stages;         /* knows pipeline stages */
 	bool as_stored;      /* takes stored tensors: no dtype to ask for, experts as its own rules say */
 	bool undivided;      /* weight files are not split by size */
+	bool drafts;         /* next-n layers (MTP) stand beside the others, whole and as stored */
+	bool older;          /* a release before that of the row above: known, but nothing to list for each model */
+	bool finer_blocks;   /* experts' blocks of scales that a rank would cut become finer */
+	bool drops_tied;     /* a tied model's stored head is not loaded */
+	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
+	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */
 	uint64_t part_bytes; /* the size at which they are, unless the options say another; 0: 512 MiB */
 	bool source_files;   /* a weight file that would hold just what a source file does is that file, byte for byte */
 	unsigned vocab_pad;  /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
@@ -60,5 +88,8 @@ struct sl_engine {
 extern const struct sl_engine sl_engines[SL_N_ENGINES];
 
 const struct sl_engine *sl_engine_find(const char *name);
+
+/* 0, or -EINVAL with those that there are when the name is "ENGINE@RELEASE" of a release without a row. */
+int sl_engine_check_release(const char *name, struct sl_error *err) SL_MUST_CHECK;
 
 #endif

@@ -88,7 +88,7 @@ static int cut_component(const struct sl_plan *plan, const struct source *s, uns
 	struct sl_share share;
 	struct sl_range range;
 
-	if (row->role == SL_WHOLE || s->component->form != SL_MATRIX || sl_row_tp(plan->engine, &plan->view->layout, s->stack->part, row) == 1)
+	if (row->role == SL_WHOLE || s->component->form != SL_MATRIX || sl_row_tp(plan->model, plan->engine, &plan->view->layout, s->stack->part, row) == 1)
 		return 0;
 	if (turned)
 		stored = (struct sl_matrix){ stored.cols, stored.rows };

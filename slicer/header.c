@@ -168,9 +168,8 @@ static int read_dtype(struct parse *p, uint32_t at, struct sl_tensor *tensor)
 	return 0;
 }
 
-/* An array of whole numbers, `min` to `max` of them, into the arena. */
-static int read_numbers(struct parse *p, uint32_t at, const char *what, uint32_t min, uint32_t max,
-			const uint64_t **out)
+/* An array of whole numbers, `min` to `max` of them. */
+static int read_numbers(struct parse *p, uint32_t at, const char *what, uint32_t min, uint32_t max, uint64_t *numbers)
 {
 	const struct sl_json_token *array = &p->json.tokens[at];
 	uint32_t element = sl_json_first(&p->json, at);
@@ -180,15 +179,28 @@ static int read_numbers(struct parse *p, uint32_t at, const char *what, uint32_t
 		return sl_fail(p->err, EINVAL, "%s %s is no array", what, spelled(p, at, &buf));
 	if (array->n < min || array->n > max)
 		return sl_fail(p->err, EINVAL, "%s has %u numbers; %u to %u belong there", what, array->n, min, max);
-	uint64_t *numbers = sl_arena_array(p->arena, array->n, sizeof(*numbers));
-	if (!numbers)
-		return no_memory(p);
 	for (uint32_t i = 0; i < array->n; i++, element = sl_json_next(&p->json, element)) {
 		if (sl_json_u64(&p->json, element, &numbers[i]))
 			return sl_fail(p->err, EINVAL, "%s: %s is no whole number below 2^64, in plain digits", what,
 				       spelled(p, element, &buf));
 	}
-	*out = numbers;
+	return 0;
+}
+
+static int read_shape(struct parse *p, uint32_t at, struct sl_tensor *tensor)
+{
+	uint64_t numbers[SL_DIMS_MAX];
+
+	int ret = read_numbers(p, at, "shape", 0, SL_DIMS_MAX, numbers);
+	if (ret)
+		return ret;
+	uint32_t n = p->json.tokens[at].n;
+	uint64_t *shape = sl_arena_array(p->arena, n, sizeof(*shape));
+	if (!shape)
+		return no_memory(p);
+	memcpy(shape, numbers, n * sizeof(*shape));
+	tensor->shape = shape;
+	tensor->n_dims = (uint8_t)n;
 	return 0;
 }
 
@@ -215,10 +227,9 @@ static int shape_bytes(struct parse *p, const struct sl_tensor *tensor, uint64_t
 /* .off counts from the start of the data here; check_cover() moves it. */
 static int read_range(struct parse *p, uint32_t at, struct sl_tensor *tensor)
 {
-	const uint64_t *range;
-	uint64_t bytes = 0;
+	uint64_t range[2], bytes = 0;
 
-	int ret = read_numbers(p, at, "data_offsets", 2, 2, &range);
+	int ret = read_numbers(p, at, "data_offsets", 2, 2, range);
 	if (ret)
 		return ret;
 	if (range[0] > range[1])
@@ -242,11 +253,8 @@ static int read_entry(struct parse *p, uint32_t obj, struct sl_tensor *tensor)
 	if (!ret)
 		ret = read_dtype(p, entry.dtype, tensor);
 	if (!ret)
-		ret = read_numbers(p, entry.shape, "shape", 0, SL_DIMS_MAX, &tensor->shape);
-	if (ret)
-		return ret;
-	tensor->n_dims = (uint8_t)p->json.tokens[entry.shape].n;
-	return read_range(p, entry.data_offsets, tensor);
+		ret = read_shape(p, entry.shape, tensor);
+	return ret ? ret : read_range(p, entry.data_offsets, tensor);
 }
 
 /* ---- the whole header ---- */

@@ -197,6 +197,10 @@ static int scan_primitive(struct scan *scan)
 	while (scan->pos < scan->len && !is_delimiter(scan->text[scan->pos])) {
 		if (scan->text[scan->pos] == '\0')
 			return scan_fail(scan, "is a NUL");
+		if ((unsigned char)scan->text[scan->pos] < 0x80) {
+			scan->pos++;
+			continue;
+		}
 		int ret = scan_wide(scan);
 		if (ret)
 			return ret;

@@ -251,6 +251,30 @@ static int scale_elements(const struct sl_model *model, const struct sl_piece *p
 	return 0;
 }
 
+/* Elements [first, first + n) of the enlarged matrix, row-major: a stretch of one row at a time. */
+static int repeat_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
+			   struct sl_error *err)
+{
+	const struct sl_compound *c = p->compound;
+	uint64_t size = sl_dtypes[p->to].bits / 8, cols = p->run / size, width = c->parts[0].len / c->parts[0].count;
+	unsigned char stored[TILE * 8];
+
+	while (n > 0) {
+		uint64_t row = first / cols, col = first % cols, now = min(min(n, cols - col), TILE);
+		uint64_t from = (c->first[1] + col) / c->block[1], to = (c->first[1] + col + now - 1) / c->block[1] + 1;
+		int ret = sl_piece_read(model, &c->parts[0], (c->first[0] + row) / c->block[0] * width + from * size, (to - from) * size,
+					stored, err);
+		if (ret)
+			return ret;
+		for (uint64_t i = 0; i < now; i++)
+			memcpy(dst + i * size, stored + ((c->first[1] + col + i) / c->block[1] - from) * size, size);
+		dst += now * size;
+		first += now;
+		n -= now;
+	}
+	return 0;
+}
+
 typedef int bytes_fn(const struct sl_model *, const struct sl_piece *, uint64_t skip, uint64_t len, unsigned char *dst,
 		     struct sl_error *);
 
@@ -266,6 +290,7 @@ static const struct {
 	[SL_OP_TRANSPOSE] = { "transpose", NULL, transpose_elements },
 	[SL_OP_COLUMNS] = { "columns", read_columns, NULL },
 	[SL_OP_SCALE] = { "scale", NULL, scale_elements },
+	[SL_OP_REPEAT] = { "repeat", NULL, repeat_elements },
 };
 
 const char *sl_op_name(enum sl_op op)

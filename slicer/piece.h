@@ -15,6 +15,7 @@
 
 #include "slicer/dtype.h"
 #include "slicer/error.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sl_model;
@@ -27,6 +28,7 @@ enum sl_op {
 	SL_OP_TRANSPOSE, /* the runs as a matrix of count rows, written column by column, converted on the way */
 	SL_OP_COLUMNS,   /* parts side by side: a row of the output is one run of each */
 	SL_OP_SCALE,     /* part 0 times part 1, which has one F32 element per block of part 0's elements, as dtype `to` */
+	SL_OP_REPEAT,    /* part 0 enlarged: each element of it is a block of equal elements of dtype `to` */
 	SL_N_OPS
 };
 
@@ -49,9 +51,29 @@ struct sl_piece {
 /* What an op of several pieces works on. Its parts are never compounds themselves. */
 struct sl_compound {
 	uint32_t n;
-	uint32_t block[2];             /* SL_OP_SCALE: rows and columns that share a scale */
+	uint32_t block[2];             /* SCALE: rows and columns that share a scale; REPEAT: of an element's block */
+	uint32_t first[2];             /* REPEAT: rows and columns of part 0's first block that are left out */
 	const struct sl_piece *parts;  /* as many runs each, COLUMNS: .off is where a part's columns begin in a row */
 };
+
+/* The pieces that one piece is made of: a compound's parts, else it alone. */
+struct sl_parts {
+	const struct sl_piece *list;
+	uint32_t n;
+};
+
+static inline struct sl_parts sl_piece_parts(const struct sl_piece *piece)
+{
+	if (piece->op == SL_OP_COLUMNS || piece->op == SL_OP_SCALE || piece->op == SL_OP_REPEAT)
+		return (struct sl_parts){ piece->compound->parts, piece->compound->n };
+	return (struct sl_parts){ piece, 1 };
+}
+
+/* Does it read a shard itself: has it .src and .shard, and no parts? */
+static inline bool sl_piece_reads(const struct sl_piece *piece)
+{
+	return piece->op == SL_OP_COPY || piece->op == SL_OP_CONVERT || piece->op == SL_OP_TRANSPOSE;
+}
 
 /* Read output bytes [skip, skip + len) of one piece into `dst`. Thread-safe; needs no memory from outside. */
 int sl_piece_read(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, size_t len, void *dst,

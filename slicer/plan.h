@@ -65,6 +65,10 @@ int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
 int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
 		   const uint64_t block[2], struct sl_range rows) SL_MUST_CHECK;
 
+/* A block of the enlarged matrix in which each stored element, of one expert, is `times` x `times` equal ones. */
+int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
+		     unsigned times, struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
+
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
 

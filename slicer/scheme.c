@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SIZE_MAX_SAID = 1 << 30 };
+
 /* clang-format off */
 
 /* What FP8 parameters hold until they are loaded: the lowest F32. */
@@ -72,13 +74,13 @@ static const struct sl_storage nvfp4 = {
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_F8_E4M3, 0 },
 		SCALE_OF("weight_global_scale", SL_REQUIRED),
 		SCALE_OF("input_global_scale", SL_IF_THERE),
-	}, .n_components = 4,
+	}, .n_components = 4, .group = 16,
 };
 static const struct sl_storage mxfp4_packed = {
 	.name = "MXFP4", .components = {
 		{ ".weight_packed", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
-	}, .n_components = 2, .padding = { { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 } }, /* Marlin everywhere */
+	}, .n_components = 2, .group = 32, .padding = { { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 } }, /* Marlin everywhere */
 };
 static const struct sl_storage nvfp4_modelopt = {
 	.name = "NVFP4", .components = {
@@ -86,13 +88,13 @@ static const struct sl_storage nvfp4_modelopt = {
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_F8_E4M3, 0 },
 		SCALE_OF("weight_scale_2", SL_REQUIRED),
 		SCALE_OF("input_scale", SL_IF_THERE),
-	}, .n_components = 4,
+	}, .n_components = 4, .group = 16,
 };
 static const struct sl_storage mxfp8 = {
 	.name = "MXFP8", .components = {
 		WEIGHT_F8,
 		{ ".weight_scale_inv", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
-	}, .n_components = 2,
+	}, .n_components = 2, .group = 32,
 };
 static const struct sl_storage awq = {
 	.name = "AWQ", .components = {
@@ -106,7 +108,7 @@ static const struct sl_storage gptq = {
 		{ ".qweight", "qweight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
-		{ ".g_idx", "g_idx", SL_LAST, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
+		{ ".g_idx", "g_idx", SL_INPUTS, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
 	}, .n_components = 4,
 };
 static const struct sl_storage gpt_oss = {
@@ -114,7 +116,7 @@ static const struct sl_storage gpt_oss = {
 		{ "_blocks", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ "_scales", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
 		{ "_bias", "bias", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_MODEL, SL_FLOAT, 0 },
-	}, .n_components = 3, .granule = 32, .bias_on_first = true,
+	}, .n_components = 3, .group = 32, .granule = 32, .bias_on_first = true,
 	/* Marlin below Hopper, Triton on it, FlashInfer above (mxfp4.py). */
 	.padding = { [SL_SM80] = { 128, 256 }, [SL_SM89] = { 128, 256 }, [SL_SM90] = { 64, 1 }, [SL_SM100] = { 128, 256 } },
 };
@@ -122,8 +124,8 @@ static const struct sl_storage gpt_oss = {
 #define STORAGES(...) .storages = (const struct sl_storage *const[]){ __VA_ARGS__, NULL }
 
 /* Names under which quantisers store the scales of the KV cache (vLLM: base_config.py, the cache-scale mapper). */
-#define K_SCALES "k_proj.k_scale|k_scale|attn.k_scale|qkv_proj.k_scale|k_proj.output_scale|kv_scale"
-#define V_SCALES "v_proj.v_scale|v_scale|attn.v_scale|qkv_proj.v_scale|v_proj.output_scale|kv_scale"
+#define K_SCALES "k_proj.k_scale|k_scale|attn.k_scale|qkv_proj.k_scale|k_cache.scale|k_proj.output_scale|kv_scale"
+#define V_SCALES "v_proj.v_scale|v_scale|attn.v_scale|qkv_proj.v_scale|v_cache.scale|v_proj.output_scale|kv_scale"
 #define Q_SCALES "q.scale|q_scale|attn.q_scale|q_proj.output_scale"
 
 static const struct sl_cache_scale fp8_cache[] = {
@@ -250,8 +252,8 @@ static uint64_t number_of(const struct sl_json *json, uint32_t object, const cha
 	return at && json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &value) == 0 ? value : 0;
 }
 
-/* num_bits of compressed-tensors' first group of weights. */
-static uint64_t group_bits(const struct sl_json *json, uint32_t object)
+/* What compressed-tensors' first group says about its weights; 0: nothing. */
+static uint32_t group_weights(const struct sl_json *json, uint32_t object)
 {
 	uint32_t groups = sl_json_member(json, object, "config_groups"), weights;
 
@@ -261,30 +263,57 @@ static uint64_t group_bits(const struct sl_json *json, uint32_t object)
 	if (json->tokens[first].type != SL_JSON_OBJECT)
 		return 0;
 	weights = sl_json_member(json, first, "weights");
-	return weights && json->tokens[weights].type == SL_JSON_OBJECT ? number_of(json, weights, "num_bits") : 0;
+	return weights && json->tokens[weights].type == SL_JSON_OBJECT ? weights : 0;
+}
+
+/* Are all weights quantised as those of the first group? */
+static bool has_one_group(const struct sl_json *json, uint32_t object)
+{
+	uint32_t groups = sl_json_member(json, object, "config_groups");
+
+	return groups && json->tokens[groups].n == 1;
+}
+
+/* Rows or columns of a block or a group; larger ones than any matrix count as not said. */
+static uint64_t size_of(uint64_t value)
+{
+	return value <= SIZE_MAX_SAID ? value : 0;
 }
 
 static void read_block(struct sl_quant *quant, const struct sl_json *json)
 {
 	uint32_t list = sl_json_member(json, quant->object, "weight_block_size");
+	uint64_t value;
 
 	if (!list || json->tokens[list].type != SL_JSON_ARRAY || json->tokens[list].n != 2)
 		return;
 	for (uint32_t i = 0, at = list + 1; i < 2; i++, at = sl_json_next(json, at)) {
-		if (json->tokens[at].type != SL_JSON_NUMBER || sl_json_u64(json, at, &quant->block[i]))
-			quant->block[i] = 0;
+		if (json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &value) == 0)
+			quant->block[i] = size_of(value);
 	}
+	if (!quant->block[0] || !quant->block[1])
+		quant->block[0] = quant->block[1] = 0;
 }
 
-static void read_numbers(struct sl_quant *quant, const struct sl_json *json)
+static int read_numbers(struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
-	uint32_t bound = sl_json_member(json, quant->object, "activation_scale_ub");
+	uint32_t bound = sl_json_member(json, quant->object, "activation_scale_ub"),
+		 weights = group_weights(json, quant->object);
 	uint64_t bits = number_of(json, quant->object, "bits");
 
-	quant->bits = (unsigned)(bits ? bits : group_bits(json, quant->object));
+	if (!bits && weights)
+		bits = number_of(json, weights, "num_bits");
+	if (bits && bits != 4 && bits != 8)
+		return sl_fail(err, EINVAL, "config.json: %llu-bit %s is refused: vLLM loads 4 and 8 bits",
+			       (unsigned long long)bits, quant->scheme->method);
+	quant->bits = (unsigned)bits;
+	quant->group = size_of(number_of(json, quant->object, "group_size"));
+	if (weights && has_one_group(json, quant->object))
+		quant->group = size_of(number_of(json, weights, "group_size"));
 	if (bound && json->tokens[bound].type == SL_JSON_NUMBER)
 		quant->fill = strtof(json->text + json->tokens[bound].start, NULL);
 	read_block(quant, json);
+	return 0;
 }
 
 /* GPTQ with act-order in groups permutes columns between ranks: vLLM refuses it since 0.3x. */
@@ -294,9 +323,9 @@ static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, 
 	bool grouped = !size || json->text[json->tokens[size].start] != '-';
 
 	if (order && json->tokens[order].type == SL_JSON_TRUE && grouped)
-		return sl_fail(err, EINVAL, "config.json: GPTQ with desc_act true and groups (act-order) is refused, as vLLM refuses it");
-	if (quant->bits && quant->bits != 4 && quant->bits != 8)
-		return sl_fail(err, EINVAL, "config.json: %u-bit GPTQ is refused: vLLM loads 4 and 8 bits", quant->bits);
+		return sl_fail(
+			err, EINVAL,
+			"config.json: GPTQ with desc_act true and groups (act-order) is refused, as vLLM refuses it");
 	return 0;
 }
 
@@ -312,21 +341,27 @@ int sl_quant_find(struct sl_quant *quant, const struct sl_config *config, int di
 		return sl_fail(err, EINVAL, "config.json: quantization_config has no quant_method");
 	const struct sl_json_token *token = &json->tokens[method];
 	int ret = by_method(quant, json->text + token->start, token->end - token->start, "config.json", err);
-	if (ret)
-		return ret;
-	read_numbers(quant, json);
-	return quant->scheme == &gptq_scheme ? check_gptq(quant, json, err) : 0;
+	if (!ret)
+		ret = read_numbers(quant, json, err);
+	return !ret && quant->scheme == &gptq_scheme ? check_gptq(quant, json, err) : ret;
 }
 
 /* ---- ignore lists ---- */
 
+/* Python's re.match(), for what ignore lists use of it. Counts are expanded when they are compiled, and what refers back is
+ * searched for without end: a configuration is not trusted with either. */
 static bool regex_matches(const char *pattern, const char *module)
 {
+	regmatch_t match;
 	regex_t compiled;
 
-	if (regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB))
+	for (const char *at = pattern; *at; at++) {
+		if (*at == '{' || (at[0] == '\\' && at[1] >= '0' && at[1] <= '9'))
+			return false;
+	}
+	if (regcomp(&compiled, pattern, REG_EXTENDED))
 		return false;
-	bool matches = regexec(&compiled, module, 0, NULL, 0) == 0;
+	bool matches = regexec(&compiled, module, 1, &match, 0) == 0 && match.rm_so == 0;
 	regfree(&compiled);
 	return matches;
 }
@@ -338,6 +373,17 @@ static bool entry_matches(const char *entry, const char *module)
 	if (strncmp(entry, "re:", 3) == 0)
 		return regex_matches(entry + 3, module);
 	return strncmp(entry, module, len) == 0 && (module[len] == '\0' || module[len] == '.');
+}
+
+/* Names of modules have nothing to escape but the backslashes of patterns. */
+static void copy_entry(char *entry, const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '\\' && i + 1 < len)
+			i++;
+		*entry++ = text[i];
+	}
+	*entry = '\0';
 }
 
 bool sl_quant_ignores(const struct sl_quant *quant, const struct sl_config *config, const char *module)
@@ -355,8 +401,7 @@ bool sl_quant_ignores(const struct sl_quant *quant, const struct sl_config *conf
 			const struct sl_json_token *t = &json->tokens[at];
 			if (t->type != SL_JSON_STRING || t->end - t->start >= sizeof(entry))
 				continue;
-			memcpy(entry, json->text + t->start, t->end - t->start);
-			entry[t->end - t->start] = '\0';
+			copy_entry(entry, json->text + t->start, t->end - t->start);
 			if (entry_matches(entry, module))
 				return true;
 		}

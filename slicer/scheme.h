@@ -39,6 +39,7 @@ enum sl_form {
 	SL_SCALAR, /* one element; fused layers hold a vector of them, one a part */
 	SL_LAST,   /* a property that does not divide (weight_shape): fused layers hold the last part's */
 	SL_SINGLE, /* a scalar that fused layers hold once, without dimensions */
+	SL_INPUTS, /* one I32 per input: its group; fused layers hold the last part's, ranks that share inputs their own */
 };
 
 /* The dtype in which the engine holds a component. */
@@ -53,7 +54,7 @@ enum sl_need {
 	SL_REQUIRED, /* the format is only this one when it is there */
 	SL_IF_THERE, /* the engine has it when the checkpoint has it */
 	SL_FILLED,   /* the engine has it in any case: `fill` where the checkpoint has none */
-	SL_DROPPED,  /* the checkpoint may have it, the engine does not load it */
+	SL_DROPPED,  /* the checkpoint may have it, the engine does not load it, or only older releases do (engine.h) */
 };
 
 struct sl_component {
@@ -84,6 +85,7 @@ struct sl_storage {
 	const char *name; /* for `check` and `plan` */
 	struct sl_component components[SL_COMPONENTS_MAX];
 	unsigned n_components;
+	unsigned group; /* columns that share a scale; 0: as the configuration or the shapes say */
 	unsigned granule;                     /* ranks of experts share whole blocks of this many rows, the last may have fewer; 0: evenly */
 	struct sl_padding padding[SL_N_GPUS]; /* of experts */
 	bool bias_on_first;                   /* what has no columns is held by the first rank alone where ranks share columns */
@@ -118,6 +120,7 @@ struct sl_quant {
 	const struct sl_scheme *scheme;
 	uint32_t object;         /* token of quantization_config in config.json; 0: in a file of its own, or none */
 	unsigned bits;           /* of a packed element; 0: not said */
+	uint64_t group;		 /* group_size: columns that share a scale; 0: not said, or all of them */
 	uint64_t block[2];       /* weight_block_size: rows, columns; 0: not said */
 	float fill;              /* of SL_SINGLE components: activation_scale_ub */
 };
@@ -126,7 +129,8 @@ struct sl_quant {
  * files. -EINVAL with a sentence when it is refused or unknown. */
 int sl_quant_find(struct sl_quant *quant, const struct sl_config *config, int dirfd, struct sl_error *err) SL_MUST_CHECK;
 
-/* Does an ignore list of the configuration name this module (exactly, by a prefix of components, or by "re:")? */
+/* Does an ignore list of the configuration name this module: exactly, by a prefix of components, or by a pattern "re:…" that
+ * matches from the name's start? Patterns that count or refer back are not tried. */
 bool sl_quant_ignores(const struct sl_quant *quant, const struct sl_config *config, const char *module);
 
 #endif

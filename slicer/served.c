@@ -37,7 +37,7 @@ static void edit_tie(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_model *model = plan->model;
 
-	if (plan->engine->fused && model->tied && model->head_stored && !(model->arch->flags & SL_NO_HEAD))
+	if (plan->engine->fused && !plan->engine->drops_tied && model->tied && model->head_stored && !(model->arch->flags & SL_NO_HEAD))
 		edit(edits, false, "tie_word_embeddings", "false");
 }
 
@@ -54,13 +54,26 @@ static void edit_dtype(const struct sl_plan *plan, struct edits *edits)
 	edit(edits, true, "dtype|torch_dtype", text);
 }
 
+/* Do heads have one size, that of q? Those of latent attention have several, under names of their own. */
+static bool has_head_dim(const struct sl_arch *arch)
+{
+	for (unsigned s = 0; s < arch->n_stacks; s++) {
+		for (unsigned r = 0; arch->stacks[s].part == SL_TEXT && r < arch->stacks[s].n_weights; r++) {
+			if (arch->stacks[s].weights[r].out == SL_Q || arch->stacks[s].weights[r].out == SL_QKV)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* head_dim where it does not follow from hidden / heads any more, or never did and is only seen in the shapes. */
 static void edit_head_dim(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
 	bool follows = d->head_dim * d->heads == d->hidden && (plan->tp == 1 || !plan->engine->rank_dirs);
 
-	if (!follows && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") && !plan->model->arch->defaults[SL_TEXT])
+	if (d->head_dim && !follows && has_head_dim(plan->model->arch) && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") &&
+	    !plan->model->arch->defaults[SL_TEXT])
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
@@ -94,6 +107,14 @@ static void edit_divided(const struct sl_plan *plan, struct edits *edits)
 	}
 }
 
+/* Is intermediate_size that of experts, of which each rank has whole ones? */
+static bool is_of_whole_experts(const struct sl_plan *plan, uint64_t inter)
+{
+	return plan->view->layout.experts != SL_EXPERTS_SLICED &&
+	       plan->model->config.dims[SL_TEXT].moe_inter == inter &&
+	       !sl_config_find(&plan->model->config, SL_TEXT, "moe_intermediate_size");
+}
+
 /* A rank's directory is a model of its own: its sizes are the slice's. */
 static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 {
@@ -106,12 +127,12 @@ static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 	edit_number(edits, "num_key_value_heads", d->kv_heads >= tp ? d->kv_heads / tp : 1);
 	if (sl_config_u64(&plan->model->config, SL_TEXT, "intermediate_size", &inter, NULL))
 		inter = d->inter;
-	if (inter)
+	if (inter && !is_of_whole_experts(plan, inter))
 		edit_number(edits, "intermediate_size", inter / tp);
 	edit_divided(plan, edits);
 	if (d->vocab && d->vocab % tp == 0)
 		edit_number(edits, "vocab_size", d->vocab / tp);
-	if (plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
+	if (d->head_dim && plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
@@ -125,6 +146,19 @@ static void list_module(struct sl_text *text, const struct sl_weight *row, const
 		       expert ? (int)(expert - row->name) : (int)strlen(row->name), row->name);
 }
 
+/* Is a row's module quantised in some layer? */
+static bool is_quantised(const struct sl_model *model, unsigned stack, unsigned row)
+{
+	uint64_t layers = sl_stack_layers(model, &model->arch->stacks[stack]);
+
+	for (uint64_t l = 0; l < layers; l++) {
+		const struct sl_storage *storage = sl_bound_at(model, stack, l, row, 0)->storage;
+		if (storage && storage != &sl_plain)
+			return true;
+	}
+	return false;
+}
+
 /* vLLM finds out which layers of a GPTQ checkpoint are quantised from names in the headers, where it would see fused ones,
  * unless config.json lists them (auto_gptq.py, maybe_update_config). NULL without memory; "" when there is nothing to say. */
 static char *quantised_modules(struct sl_plan *plan)
@@ -136,8 +170,7 @@ static char *quantised_modules(struct sl_plan *plan)
 	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
 		const struct sl_stack *stack = &model->arch->stacks[s];
 		for (unsigned r = 0; stack->pipelined && r < stack->n_weights; r++) {
-			const struct sl_storage *storage = sl_bound_at(model, s, 0, r, 0)->storage;
-			if (!storage || storage == &sl_plain)
+			if (!is_quantised(model, s, r))
 				continue;
 			list_module(&text, &stack->weights[r], before);
 			before = &stack->weights[r];

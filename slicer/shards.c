@@ -32,6 +32,7 @@ struct opening {
 	struct sl_shards *shards;
 	struct sl_located located;
 	struct sl_index index; /* n 0: none */
+	struct sl_arena scratch; /* the index's names, as many bytes as the tensors' own: released at the end */
 	struct sl_arena *arena;
 	struct sl_error *err;
 };
@@ -166,7 +167,9 @@ static int open_files(struct opening *o, const char **files, uint32_t n)
 	if (!o->shards->shards)
 		return no_memory(o);
 	for (uint32_t i = 0; i < n; i++) {
-		o->shards->shards[i].name = files[i];
+		o->shards->shards[i].name = sl_arena_strdup(o->arena, files[i]);
+		if (!o->shards->shards[i].name)
+			return no_memory(o);
 		int ret = open_shard(o, &o->shards->shards[i]);
 		if (ret)
 			return ret;
@@ -324,9 +327,19 @@ static int apply_index(struct opening *o)
 
 /* ---- open, close, find, read ---- */
 
+static int read_index(struct opening *o)
+{
+	struct sl_note *notes = NULL;
+	int ret = sl_index_read(&o->index, o->shards->dirfd, o->located.index, &o->scratch, &notes, o->err);
+
+	for (; notes; notes = notes->next)
+		sl_note(&o->shards->notes, o->arena, "%s", notes->text);
+	return ret;
+}
+
 static int open_indexed(struct opening *o)
 {
-	int ret = sl_index_read(&o->index, o->shards->dirfd, o->located.index, o->arena, &o->shards->notes, o->err);
+	int ret = read_index(o);
 
 	if (!ret)
 		ret = check_named(o);
@@ -373,6 +386,7 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 {
 	struct opening o = { .shards = shards, .arena = arena, .err = err };
 
+	sl_arena_init(&o.scratch);
 	int ret = open_directory(shards, dir, arena, err);
 	if (!ret)
 		ret = sl_locate(&o.located, shards->dirfd, dir, format, arena, err);
@@ -380,6 +394,7 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 		shards->format = o.located.format;
 		ret = o.located.index ? open_indexed(&o) : open_unindexed(&o);
 	}
+	sl_arena_release(&o.scratch);
 	if (ret)
 		sl_shards_close(shards);
 	return ret;
@@ -394,14 +409,26 @@ void sl_shards_close(struct sl_shards *shards)
 	*shards = (struct sl_shards){ .dirfd = -1 };
 }
 
-static int name_order(const void *key, const void *tensor)
+uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name)
 {
-	return strcmp(key, ((const struct sl_tensor *)tensor)->name);
+	uint32_t first = 0, n = shards->n_tensors;
+
+	while (n > 0) {
+		if (strcmp(shards->tensors[first + n / 2].name, name) < 0) {
+			first += n / 2 + 1;
+			n -= n / 2 + 1;
+		} else {
+			n /= 2;
+		}
+	}
+	return first;
 }
 
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name)
 {
-	return bsearch(name, shards->tensors, shards->n_tensors, sizeof(*shards->tensors), name_order);
+	uint32_t at = sl_shards_seek(shards, name);
+
+	return at < shards->n_tensors && strcmp(shards->tensors[at].name, name) == 0 ? &shards->tensors[at] : NULL;
 }
 
 /* Whether the file is what it was when its header was read. */

@@ -49,6 +49,10 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 		   struct sl_error *err) SL_MUST_CHECK;
 void sl_shards_close(struct sl_shards *shards);
 
+/* The index of the first tensor whose name is `name` or after it: those whose names begin with it follow one another from
+ * there. n_tensors when there is none. */
+uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name);
+
 /* The tensor of that name, or NULL. */
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name);
 

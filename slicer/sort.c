@@ -1,9 +1,11 @@
 /*
- * sort.c - merge neighbouring runs into the other of two buffers until one run is left.
+ * sort.c - merge neighbouring runs into the other of two buffers until one run is left. Shards have their layers to
+ * themselves, so that merging them is copying long stretches: where one ends is searched for in doubling steps.
  */
 #include "slicer/sort.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,14 +35,41 @@ static size_t run_end(const struct sl_tensor *tensors, size_t at, size_t n, sl_t
 	return at;
 }
 
+/* How many of the sorted tensors at `at` come before `pivot`, or are equal to it where `equal` says so. */
+static size_t stretch(const struct sl_tensor *at, size_t n, const struct sl_tensor *pivot, bool equal, sl_tensor_order order)
+{
+	size_t low = 0, step = 1;
+
+	while (low + step <= n && order(&at[low + step - 1], pivot) < equal) {
+		low += step;
+		step *= 2;
+	}
+	for (; step > 0; step /= 2) {
+		if (low + step <= n && order(&at[low + step - 1], pivot) < equal)
+			low += step;
+	}
+	return low;
+}
+
+static struct sl_tensor *copy(struct sl_tensor *to, const struct sl_tensor *from, size_t n)
+{
+	memcpy(to, from, n * sizeof(*to));
+	return to + n;
+}
+
 static void merge(const struct sl_tensor *a, const struct sl_tensor *a_end, const struct sl_tensor *b,
 		  const struct sl_tensor *b_end, struct sl_tensor *to, sl_tensor_order order)
 {
-	while (a < a_end && b < b_end)
-		*to++ = order(a, b) <= 0 ? *a++ : *b++;
-	memcpy(to, a, (size_t)(a_end - a) * sizeof(*a));
-	to += a_end - a;
-	memcpy(to, b, (size_t)(b_end - b) * sizeof(*b));
+	while (a < a_end && b < b_end) {
+		size_t n = stretch(a, (size_t)(a_end - a), b, true, order);
+		to = copy(to, a, n);
+		a += n;
+		n = a < a_end ? stretch(b, (size_t)(b_end - b), a, false, order) : 0;
+		to = copy(to, b, n);
+		b += n;
+	}
+	to = copy(to, a, (size_t)(a_end - a));
+	copy(to, b, (size_t)(b_end - b));
 }
 
 /* Merge each pair of runs; returns how many runs that leaves. */

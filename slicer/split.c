@@ -185,14 +185,20 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
 	return (struct sl_range){ first, each + (stage + 1 + rest >= stages && stage + 1 < stages), 0 };
 }
 
+bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b)
+{
+	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) && strcmp(a->fused, b->fused) == 0;
+}
+
 bool sl_is_expert(const struct sl_weight *row)
 {
 	return (row->flags & SL_STACKED) || strstr(row->name, "%e");
 }
 
-unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row)
+unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		   const struct sl_weight *row)
 {
-	if (engine->rank_dirs && part != SL_TEXT)
+	if (part == SL_VISION && (engine->rank_dirs || model->config.dims[part].heads % layout->tp))
 		return 1;
 	return sl_is_expert(row) && layout->experts != SL_EXPERTS_SLICED ? 1 : layout->tp;
 }
@@ -253,11 +259,32 @@ static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t
 	range->zero = to > range->n ? to - range->n : 0;
 }
 
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	return b ? gcd(b, a % b) : a;
+}
+
+enum { LEAST_BLOCK = 32 };
+
+/* Experts whose share is no whole number of blocks: vLLM makes the blocks of all of their scales finer, to what divides the
+ * share, the hidden size and the block itself, unless that is less than its kernels take (fused_moe, moe_backend auto). */
+static unsigned finer_blocks(const struct sl_engine *engine, const struct sl_weight *row, const uint64_t block[2],
+			     const struct sl_share *share)
+{
+	uint64_t inter = row->role == SL_ROW ? share->cols.n : share->rows[0].n;
+	uint64_t hidden = row->role == SL_ROW ? share->rows[0].n : share->cols.n, common;
+
+	if (!engine->finer_blocks || !sl_is_expert(row) || !block[0] || block[0] != block[1] || inter % block[0] == 0)
+		return 1;
+	common = gcd(gcd(block[0], inter), hidden);
+	return common < LEAST_BLOCK ? 1 : (unsigned)(block[0] / common);
+}
+
 int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
 		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
 		struct sl_share *share, struct sl_error *err)
 {
-	unsigned tp = sl_row_tp(engine, layout, part, row);
+	unsigned tp = sl_row_tp(model, engine, layout, part, row);
 	const struct sl_padding *padding = &storage->padding[gpu];
 	struct sl_segment segments[SL_SEGMENTS_MAX], columns = { 0, m.cols, row->in };
 	bool padded = engine->fused && sl_is_expert(row) && padding->inter;
@@ -281,16 +308,30 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1, &share->rows[i]);
 		share->rows[i].first += segments[i].first;
 	}
+	share->finer = finer_blocks(engine, row, model->quant.block, share);
 	if (engine->fused && row->pad && !ret)
 		share->rows[share->n - 1].zero = round_up(share->rows[share->n - 1].n, row->pad) - share->rows[share->n - 1].n;
 	return ret;
 }
 
+struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned component,
+			       const struct sl_share *share)
+{
+	struct sl_units u = sl_units_of(model, row, bound, component);
+
+	if (bound->storage->components[component].out == SL_UNIT_BLOCK) {
+		u.out /= share->finer;
+		u.in /= share->finer;
+	}
+	return u;
+}
+
 /* ---- which layouts a model can have ---- */
 
-/* Do a share's rows and columns cut no unit of any component? */
+/* Do a share's rows and columns cut no unit of any component? The last unit of rows may be a part of one, but not where rows
+ * of another module follow: `joined`. */
 static int check_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
-		       const struct sl_share *share, struct sl_error *err)
+		       const struct sl_share *share, bool joined, struct sl_error *err)
 {
 	struct sl_matrix m = sl_logical_matrix(model, row, bound);
 	struct sl_range range;
@@ -299,24 +340,25 @@ static int check_units(const struct sl_model *model, const struct sl_weight *row
 	for (unsigned i = 0; !ret && i < bound->storage->n_components; i++) {
 		if (bound->storage->components[i].form != SL_MATRIX || !bound->tensors[i])
 			continue;
-		struct sl_units u = sl_units_of(model, row, bound, i);
+		struct sl_units u = sl_share_units(model, row, bound, i, share);
 		ret = sl_to_units(share->cols, m.cols, u.in, 1, "columns", &range, err);
 		for (unsigned s = 0; s < share->n && !ret; s++)
-			ret = sl_to_units(share->rows[s], m.rows, u.out, 1, "rows", &range, err);
+			ret = sl_to_units(share->rows[s], joined ? 0 : m.rows, u.out, 1, "rows", &range, err);
 	}
 	return ret;
 }
 
 /* Does this module divide? Rank 0 shows it: the shares are alike. */
-static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
-			const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
+static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+			enum sl_part part, const struct sl_weight *row, const struct sl_bound *bound, bool joined,
+			struct sl_error *err)
 {
 	struct sl_share share;
 
-	if (row->role == SL_WHOLE || (row->flags & SL_UNLOADED))
+	if ((row->role == SL_WHOLE && !joined) || (row->flags & SL_UNLOADED))
 		return 0;
 	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
-	return ret ? ret : check_units(model, row, bound, &share, err);
+	return ret ? ret : check_units(model, row, bound, &share, joined, err);
 }
 
 static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
@@ -329,24 +371,38 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 		const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0); /* experts are alike */
 		if (!bound->storage || (row->flags & SL_INDICES))
 			continue;
-		int ret = check_module(model, engine, layout, stack->part, row, bound, err);
+		bool joined = engine->fused && !(row->flags & SL_DEQUANTISED) && r + 1 < stack->n_weights &&
+			      sl_are_fused(row, row + 1);
+		int ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
 		if (ret)
 			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
 	}
 	return 0;
 }
 
+static int check_stack(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
+		       struct sl_error *err)
+{
+	uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
+	int ret = 0;
+
+	for (uint64_t l = 0; l < layers && !ret; l++)
+		ret = check_layer(model, engine, layout, s, l, err);
+	return ret;
+}
+
+/* The text model's layers first: heads that do not divide say more than an embedding that does not. */
 int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
 {
-	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
-		uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
-		for (uint64_t l = 0; l < layers; l++) {
-			int ret = check_layer(model, engine, layout, s, l, err);
-			if (ret)
-				return ret;
+	int ret = 0;
+
+	for (int others = 0; others < 2; others++) {
+		for (unsigned s = 0; s < model->arch->n_stacks && !ret; s++) {
+			if (model->arch->stacks[s].pipelined == !others)
+				ret = check_stack(model, engine, layout, s, err);
 		}
 	}
-	return 0;
+	return ret;
 }
 
 /* Everything about a layout but whether its tp divides. */
@@ -361,6 +417,9 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 			       engine->ranks, layout->tp);
 	if (layout->experts != SL_EXPERTS_SLICED && !model->config.dims[SL_TEXT].experts)
 		return sl_fail(err, EINVAL, "%s has no experts to spread", model->config.architecture);
+	if (layout->experts != SL_EXPERTS_SLICED && model->config.dims[SL_TEXT].experts < layout->tp)
+		return sl_fail(err, EINVAL, "%llu experts are too few for %u ranks",
+			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp);
 	if (layout->pp > 1 && !engine->stages)
 		return sl_fail(err, EINVAL, "%s has no pipeline stages: use %s alone", engine->name, engine->ranks);
 	if (layout->pp > 1 && (flags & SL_NO_STAGES))

@@ -38,12 +38,17 @@ struct sl_share {
 	struct sl_range rows[SL_SEGMENTS_MAX], cols;
 	unsigned n;     /* segments */
 	bool is_first;  /* this rank holds what the ranks do not share */
+	unsigned finer; /* blocks of scales become as many times as many along either axis, each with the same scale; 1: they stay */
 };
 
 /* The share of `rank` in a bound module, padded for `gpu` where its storage says so. */
 int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
 		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
 		struct sl_share *share, struct sl_error *err) SL_MUST_CHECK;
+
+/* The units of a component in that share. */
+struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned component,
+			       const struct sl_share *share);
 
 /* A range of logical rows or columns in a component's own units; `unit` 0 is the whole axis of `stored` elements. A range that
  * would cut a unit is refused: "64 columns are no whole number of groups of 128". */
@@ -59,13 +64,17 @@ int sl_split_embedding(const struct sl_engine *engine, enum sl_dim dim, uint64_t
  * distributed/utils.py, get_pp_indices). */
 struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage);
 
-/* Ranks that share a row's matrix: 1 where an engine's configuration could not say that it is cut, and for experts that are
- * spread whole. */
-unsigned sl_row_tp(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part, const struct sl_weight *row);
+/* Ranks that share a row's matrix: 1 where an engine's configuration could not say that it is cut, for experts that are spread
+ * whole, and for a vision tower whose heads do not divide (vLLM runs that with --mm-encoder-tp-mode data only). */
+unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
+		   const struct sl_weight *row);
 
 /* Does each module divide as the architecture says? */
 int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		     struct sl_error *err) SL_MUST_CHECK;
+
+/* Are two rows parts of one module in an engine that fuses, in the same layers? */
+bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b);
 
 /* Has a row to do with routed experts? */
 bool sl_is_expert(const struct sl_weight *row);

@@ -5,6 +5,7 @@
 
 #include "slicer/plan.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,9 @@ static const struct sl_weight *row_of(const struct sl_plan *plan, const struct g
 
 static const struct sl_bound *bound_of(const struct sl_plan *plan, const struct group *g, unsigned r, uint64_t expert)
 {
-	bool apart = strstr(row_of(plan, g, r)->name, "%e") != NULL;
+	const uint32_t *start = plan->model->bound[g->stack].row_start;
 
-	return sl_bound_at(plan->model, g->stack, g->layer, r, apart ? expert : 0);
+	return sl_bound_at(plan->model, g->stack, g->layer, r, start[r + 1] - start[r] > 1 ? expert : 0);
 }
 
 static const char *either(const char *a, const char *b)
@@ -55,10 +56,26 @@ static const char *stack_name(const struct sl_engine *engine, const struct sl_st
 	return engine->fused ? either(stack->engine, hf) : hf;
 }
 
+/* A module as an older release calls it; `buf` holds SL_MODULE_NAME_MAX bytes. */
+static const char *renamed_module(const struct sl_engine *engine, const struct sl_weight *row, const char *module, char *buf)
+{
+	for (const struct sl_renaming *r = engine->renamed; r && r->now; r++) {
+		const char *at = strstr(module, r->now);
+
+		if (!at || (r->stored && !strstr(row->name, r->stored)))
+			continue;
+		snprintf(buf, SL_MODULE_NAME_MAX, "%.*s%s%s", (int)(at - module), module, r->then, at + strlen(r->now));
+		return buf;
+	}
+	return module;
+}
+
 static void tensor_name(const struct sl_plan *plan, const struct group *g, const char *module, const char *suffix, char *out)
 {
 	size_t len = sl_stack_prefix(stack_name(plan->engine, stack_of(plan, g)), g->layer, out);
+	char then[SL_MODULE_NAME_MAX];
 
+	module = renamed_module(plan->engine, row_of(plan, g, g->first), module, then);
 	len = sl_name_append_expert(out, len, module, g->expert);
 	sl_name_append(out, len, suffix);
 }
@@ -71,9 +88,11 @@ static bool is_last_stage(const struct sl_view *view)
 /* ---- the head and the embedding ---- */
 
 /* The engine computes with the embedding as its head: one tensor, two names. */
-static bool shares_head(const struct sl_model *model)
+static bool shares_head(const struct sl_view *view)
 {
-	return model->tied && (!model->head_stored || (model->arch->flags & SL_NO_HEAD));
+	const struct sl_model *model = view->model;
+
+	return model->tied && (!model->head_stored || (model->arch->flags & SL_NO_HEAD) || view->engine->drops_tied);
 }
 
 static bool on_stage(const struct sl_view *view, const struct sl_weight *row)
@@ -86,7 +105,7 @@ static bool on_stage(const struct sl_view *view, const struct sl_weight *row)
 	case SL_LAST_STAGE:
 		return is_last_stage(view);
 	case SL_FIRST_OR_TIED_LAST:
-		return view->stage == 0 || (is_last_stage(view) && shares_head(view->model));
+		return view->stage == 0 || (is_last_stage(view) && shares_head(view));
 	}
 	return false;
 }
@@ -111,7 +130,7 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 	const struct sl_weight *row = &stack_of(plan, embed)->weights[embed->first];
 	struct group head = { 0 };
 
-	if (plan->engine->fused && shares_head(plan->model) && find_head(plan->model->arch, &head)) {
+	if (plan->engine->fused && shares_head(plan->view) && find_head(plan->model->arch, &head)) {
 		const struct sl_weight *head_row = &stack_of(plan, &head)->weights[head.first];
 		if (on_stage(plan->view, head_row)) {
 			tensor_name(plan, &head, module_name(plan->engine, head_row), ".weight", out);
@@ -135,9 +154,11 @@ struct shape {
 	uint64_t rows, cols;
 };
 
-/* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements. */
+/* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements, or where blocks
+ * become finer in those that they become. */
 static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row, const struct sl_tensor *t,
-		       const struct sl_component *c, uint64_t expert, struct sl_range rows, struct sl_range cols, struct shape *shape)
+		       const struct sl_component *c, uint64_t expert, unsigned finer, struct sl_range rows, struct sl_range cols,
+		       struct shape *shape)
 {
 	uint64_t size = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, 1);
 	bool conv1d = (row->flags & SL_CONV1D) && t->n_dims > 1;
@@ -150,7 +171,9 @@ static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const
 	}
 	shape->rows += rows.n + rows.zero;
 	shape->cols = cols.n + cols.zero;
-	if (conv1d) {
+	if (finer > 1) {
+		ret = sl_plan_repeated(plan, row, t, expert, finer, rows, cols);
+	} else if (conv1d) {
 		ret = sl_plan_turned(plan, row, t, expert, cols, rows);
 	} else if (cols.zero) {
 		ret = sl_plan_column(plan, row, t, expert, rows, cols);
@@ -193,7 +216,8 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	stored = sl_stored_matrix(t, row);
 	if (c->turned || ((row->flags & SL_CONV1D) && t->n_dims > 1))
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
-	struct sl_units u = sl_units_of(plan->model, row, bound, i);
+	struct sl_units u = sl_share_units(plan->model, row, bound, i, &share);
+	unsigned finer = c->out == SL_UNIT_BLOCK ? share.finer : 1;
 	struct sl_range rows, cols;
 	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
 	for (unsigned s = 0; s < share.n && !ret; s++) {
@@ -201,7 +225,7 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && plan->engine->fused && !share.is_first)
 			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
 		if (!ret)
-			ret = add_segment(plan, stack, row, t, c, expert, rows, cols, shape);
+			ret = add_segment(plan, stack, row, t, c, expert, finer, rows, cols, shape);
 	}
 	return ret;
 }
@@ -366,6 +390,42 @@ static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 	return ret ? ret : sl_plan_shape(plan, is_stack_of_experts(plan, g) ? dims : dims + 1, is_stack_of_experts(plan, g) ? 2 : 1);
 }
 
+/* The groups 0, 0, …, 1, 1, … of n inputs, which act-order would mix. */
+static int add_group_numbers(struct sl_plan *plan, uint64_t n, uint64_t group)
+{
+	uint32_t *numbers = sl_arena_array(&plan->view->arena, n ? n : 1, sizeof(*numbers));
+
+	if (!numbers)
+		return sl_fail(plan->err, ENOMEM, "out of memory");
+	for (uint64_t i = 0; i < n; i++)
+		numbers[i] = htole32((uint32_t)(i / group));
+	return sl_plan_data(plan, numbers, n * sizeof(*numbers));
+}
+
+/* The group of each input of the rank. vLLM has them counted over all inputs; where a rank is a model of its own they begin
+ * at 0 with its own scales, and the first rank's, which are in order (act-order in groups is refused), fit all. */
+static int add_inputs(struct sl_plan *plan, const struct group *g, unsigned i)
+{
+	const struct sl_stack *stack = stack_of(plan, g);
+	const struct sl_bound *bound = bound_of(plan, g, g->first, g->expert);
+	const struct sl_tensor *t = last_loaded(plan, g, i, g->expert);
+	struct sl_weight vector = *row_of(plan, g, g->first);
+	struct sl_share share;
+
+	if (is_stack_of_experts(plan, g))
+		return sl_fail(plan->err, EINVAL, "%s: how it holds experts of %s is not known: use %s/", plan->engine->name,
+			       bound->storage->name, sl_engines[SL_VLLM].name);
+	int ret = find_share(plan, stack, &vector, bound->storage, sl_logical_matrix(plan->model, &vector, bound), &share);
+	if (ret)
+		return ret;
+	struct sl_range inputs = { plan->engine->fused ? share.cols.first : 0, share.cols.n, 0 };
+	vector.in = SL_NO_AXIS;
+	vector.order = SL_PLAIN;
+	ret = t ? sl_plan_block(plan, stack->part, &vector, t, 0, inputs, (struct sl_range){ 0, 1, 0 })
+		: add_group_numbers(plan, inputs.n, sl_units_of(plan->model, row_of(plan, g, g->first), bound, 1).in);
+	return ret ? ret : sl_plan_shape(plan, &inputs.n, 1);
+}
+
 static int add_single(struct sl_plan *plan)
 {
 	int ret = sl_plan_fill(plan, plan->model->quant.fill, 1);
@@ -425,8 +485,8 @@ static int add_component(struct sl_plan *plan, const struct group *g, unsigned i
 	int ret = sl_plan_tensor(plan, name, component_dtype(plan, g, i));
 	if (ret)
 		return ret;
-	if (t && g->n == 1 && (is_whole(plan, row_of(plan, g, g->first)) || !plan->engine->fused) &&
-	    (c->form != SL_MATRIX || is_whole(plan, row_of(plan, g, g->first))) && (c->form != SL_SCALAR || !plan->engine->fused)) {
+	bool whole = is_whole(plan, row_of(plan, g, g->first)), divides = c->form == SL_MATRIX || c->form == SL_INPUTS;
+	if (t && g->n == 1 && (whole || (!plan->engine->fused && !divides)) && (c->form != SL_SCALAR || !plan->engine->fused)) {
 		ret = sl_plan_whole(plan, t);
 		return ret ? ret : sl_plan_shape(plan, t->shape, t->n_dims);
 	}
@@ -434,6 +494,8 @@ static int add_component(struct sl_plan *plan, const struct group *g, unsigned i
 		return add_matrices(plan, g, i);
 	if (c->form == SL_SCALAR)
 		return add_vector(plan, g, i);
+	if (c->form == SL_INPUTS)
+		return add_inputs(plan, g, i);
 	return c->form == SL_LAST ? add_last(plan, g, i) : add_single(plan);
 }
 
@@ -496,7 +558,7 @@ static bool is_held(const struct sl_plan *plan, const struct group *g)
 
 	if (!on_stage(plan->view, row) || (row->flags & (plan->engine->fused ? SL_UNLOADED : SL_AGAIN)))
 		return false;
-	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->model))
+	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->view))
 		return false;
 	return (row->flags & SL_INDICES) || bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
 }
@@ -507,7 +569,9 @@ static bool holds_component(const struct sl_plan *plan, const struct group *g, u
 	const struct sl_bound *bound = bound_of(plan, g, g->first, experts_of(plan, g).first);
 	uint8_t need = bound->storage->components[i].need;
 
-	return bound->tensors[i] ? !(plan->engine->fused && need == SL_DROPPED) : plan->engine->fused && need == SL_FILLED;
+	if (plan->engine->fused && need == SL_DROPPED)
+		return plan->engine->keeps_dropped;
+	return bound->tensors[i] ? true : plan->engine->fused && need == SL_FILLED;
 }
 
 /* All rows of a group are stored alike, or there is no one matrix of them. */
@@ -522,6 +586,15 @@ static int check_alike(struct sl_plan *plan, const struct group *g)
 			return sl_fail(plan->err, EINVAL, "'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
 				       row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
 				       first->storage->name, other->storage ? other->storage->name : "not at all");
+		for (unsigned i = 1; i < first->storage->n_components; i++) {
+			if (first->storage->components[i].need != SL_DROPPED &&
+			    !first->tensors[i] != !other->tensors[i])
+				return sl_fail(
+					plan->err, EINVAL,
+					"'%s' and '%s' of layer %llu are to be one matrix, but only one has a '%s'",
+					row_of(plan, g, g->first)->name, row_of(plan, g, r)->name,
+					(unsigned long long)g->layer, first->storage->components[i].stored);
+		}
 	}
 	return 0;
 }
@@ -612,8 +685,7 @@ static int add_cache_scale(struct sl_plan *plan, const struct group *g, const st
 	tensor_name(plan, g, attn->name, suffix, name);
 	int ret = sl_plan_tensor(plan, name, scale->as_model ? sl_plan_float(plan) : SL_F32);
 	if (!ret)
-		ret = found.tensor && sl_dtype_is_plain(found.tensor->dtype) ? sl_plan_whole(plan, found.tensor)
-									     : sl_plan_fill(plan, scale->value, 1);
+		ret = found.tensor ? sl_plan_whole(plan, found.tensor) : sl_plan_fill(plan, scale->value, 1);
 	return ret ? ret : sl_plan_shape(plan, &one, scale->vector ? 1 : 0);
 }
 
@@ -694,18 +766,13 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 
 /* ---- one layer, all layers ---- */
 
-/* Are two rows parts of one module in an engine that fuses, in the same layers? */
-static bool are_fused(const struct sl_weight *a, const struct sl_weight *b)
-{
-	return a->fused && b->fused && a->when == b->when && strcmp(a->fused, b->fused) == 0;
-}
-
 /* Rows of one module follow one another in a stack's table. */
 static unsigned group_size(const struct sl_engine *engine, const struct sl_stack *stack, unsigned first)
 {
 	unsigned n = 1;
 
-	while (engine->fused && first + n < stack->n_weights && are_fused(&stack->weights[first], &stack->weights[first + n]))
+	while (engine->fused && first + n < stack->n_weights &&
+	       sl_are_fused(&stack->weights[first], &stack->weights[first + n]))
 		n++;
 	return n;
 }
@@ -740,12 +807,27 @@ static int add_stack(struct sl_plan *plan, unsigned stack)
 	return ret;
 }
 
+/* Layers that follow the last one; what they are made of is for whoever loads them to know. */
+static int add_drafts(struct sl_plan *plan)
+{
+	int ret = 0;
+
+	plan->section++;
+	for (uint32_t i = 0; i < plan->model->n_drafts && !ret; i++) {
+		const struct sl_tensor *t = &plan->model->shards.tensors[plan->model->drafts[i]];
+		ret = sl_plan_stored(plan, t->name, t, &(struct sl_cut){ .axis = -1 });
+	}
+	return ret;
+}
+
 static int add_stacks(struct sl_plan *plan)
 {
 	int ret = 0;
 
 	for (unsigned s = 0; s < plan->model->arch->n_stacks && !ret; s++)
 		ret = add_stack(plan, s);
+	if (!ret && plan->engine->drafts)
+		ret = add_drafts(plan);
 	return ret;
 }
 

@@ -5,7 +5,7 @@
 # run: medians, after a round to warm up, everything in the page cache. Only the ratio means something on another machine,
 # and only on a quiet one. Checkpoints are made once, in $RANKFS_BENCH (default ~/.cache/rankfs-bench).
 #
-#   first touch   staged in memory for a few parts, so that every part is made anew in each round
+#   first touch   staged in memory for four parts a reader, so that all but one are made anew in each round
 #   warm          all of it has been staged before
 #   streaming     -o stage=off: through FUSE and its page cache
 #   limit         the two copies that staging makes, without FUSE (tests/bench/limit.c)
@@ -18,13 +18,13 @@ CC=${CC:-cc}
 cache=${RANKFS_BENCH:-${XDG_CACHE_HOME:-$HOME/.cache}/rankfs-bench}
 rounds=5
 name=full
+layouts='1x1 2x1 8x1 2x2 8x8' # ranks of a layout x those that load at once
 shape=(--layers 16 --hidden 3072 --heads 24 --kv-heads 8 --inter 8192 --vocab 32768)
-few=768M
 if [ "${1:-}" = --quick ]; then
 	rounds=3
 	name=quick
+	layouts='1x1 8x8'
 	shape=(--layers 10 --hidden 2048 --heads 16 --kv-heads 8 --inter 8192 --vocab 16384)
-	few=640M
 fi
 
 work=$(mktemp -d)
@@ -81,7 +81,7 @@ list()
 	done
 }
 
-# compare LABEL METHOD RANKS: plain files against the mount, in $layout.
+# compare LABEL METHOD RANKS: plain files against the mount, in $layout, by that many readers, each of its own rank.
 compare()
 {
 	local speeds
@@ -91,6 +91,12 @@ compare()
 	row "$1, $2, $layout, $3 rank(s)" "${speeds% *}" "${speeds#* }" "$(ratio $speeds)"
 }
 
+# A budget of four parts for each of RANKS readers: one that is read, two ahead, one to spare.
+few_parts()
+{
+	stat -c %s "$plain"/*.safetensors | sort -n | tail -n 1 | awk -v ranks="$1" '{ printf "%dM", 4 * ranks * ($1 / 1048576 + 2) }'
+}
+
 remount()
 {
 	export BEFORE="umount $mnt; $RANKFS -o stage=off $source $mnt"
@@ -98,12 +104,13 @@ remount()
 
 compare_layout()
 {
-	local method ranks=$1
+	local method few ranks=$1
 	layout=tp$2
 	mkdir -p "$plain"
 	"$RANKFS" export "$source" "vllm/$layout" "$plain" >/dev/null 2>&1
+	few=$(few_parts "$ranks")
 	for method in read mmap; do
-		mount_rankfs -o stage=$few
+		mount_rankfs -o stage="$few"
 		compare "first touch, staged" $method "$ranks"
 		mount_rankfs -o stage=64G
 		compare "warm, staged" $method "$ranks"
@@ -161,10 +168,9 @@ compare_safetensors()
 {
 	"$PYTHON" -c 'import safetensors.torch' 2>/dev/null || return 0
 	local a b files
-	layout=tp1
 	mkdir -p "$plain"
 	"$RANKFS" export "$source" vllm/tp1 "$plain" >/dev/null 2>&1
-	mount_rankfs -o stage=$few
+	mount_rankfs -o stage="$(few_parts 1)"
 	files='import sys, glob, safetensors.torch as s
 for path in sorted(glob.glob(sys.argv[1] + "/*.safetensors")): s.load_file(path)'
 	a=$(seconds "$PYTHON" -c "$files" "$plain")
@@ -192,10 +198,7 @@ echo
 row "" "plain" "rankfs" "ratio"
 row "---" "---" "---" "---"
 compare_limit
-compare_layout 1 1
-compare_layout 1 2
-compare_layout 2 2
-compare_layout 8 8
+for pair in $layouts; do compare_layout "${pair#*x}" "${pair%x*}"; done
 compare_copies
 compare_safetensors
 plan_costs

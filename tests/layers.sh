@@ -3,6 +3,9 @@
 #
 # slicer is the meaning of a checkpoint and nothing else: it includes nothing from above it, references no FUSE, no CUDA
 # and no thread, prints nothing and never ends the process (assert(3) excepted). The unit tests run without libfuse.
+#
+# A family's file is tables and the hooks that these name: it defines its architecture and nothing else that others see, and
+# asks only the configuration. No other file than slicer/arch.c, which lists them, knows a family.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -39,6 +42,21 @@ test -z "$found" || offend "slicer/: includes from another layer:" "$found"
 
 found=$(grep -nE '#include *["<](fuse|pthread|threads\.h)' cuda/*.[ch]* 2>/dev/null)
 test -z "$found" || offend "cuda/: includes from another layer:" "$found"
+
+families=$(basename -s .c slicer/arch/*.c | sed 's/$/.o/' | paste -sd '|')
+asked='sl_config_[a-z0-9_]*|sl_json_u64|sl_json_equal|sl_fail|sl_(has|is|need)_[a-z_]*|sl_always|sl_[a-z0-9]*_spellings'
+asked="$asked|str(len|n?cmp|str|chr)|mem(cmp|cpy|set)|__(asan|ubsan|stack_chk)_[a-z0-9_]*"
+defined='sl_arch_[a-z0-9_]*|sl_[a-z0-9]*_spellings'
+
+found=$(echo "$symbols" | awk -v in_family="^($families)$" -v asked="^($asked)$" '$1 ~ in_family && $2 !~ asked')
+test -z "$found" || offend "slicer/arch/: families that do more than ask the configuration:" "$found"
+
+found=$(nm -A --extern-only --defined-only "$library" | sed -E 's/^[^:]*:([^:]*):[0-9a-f]+ (.) /\1 \2 /' |
+	awk -v in_family="^($families)$" -v defined="^($defined)$" '$1 ~ in_family && !($2 ~ /[DR]/ && $3 ~ defined)')
+test -z "$found" || offend "slicer/arch/: families that define more than their architecture:" "$found"
+
+found=$(echo "$symbols" | awk -v in_family="^($families|arch.o)$" '$1 !~ in_family && $2 ~ /^sl_arch_[a-z0-9]*$/ && $2 != "sl_arch_find"')
+test -z "$found" || offend "slicer/: files that know a family:" "$found"
 
 found=$(nm -D -u "$tests" | grep -oE ' fuse_[a-z_]*'; nm "$tests" | grep -E ' T fuse_'; ldd "$tests" | grep libfuse)
 test -z "$found" || offend "$tests: linked with libfuse:" "$found"

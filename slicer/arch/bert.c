@@ -32,7 +32,7 @@ static const struct sl_weight pooler[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "embeddings.", .engine = "model.embeddings.", SL_WEIGHTS(embeddings) },
-	{ .name = "encoder.layer.%u.", .engine = "model.encoder.layer.%u.", .pipelined = true, .attns = { { "attention.self.attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "encoder.layer.%u.", .engine = "model.encoder.layer.%u.", .pipelined = true, .attns = { { .name = "attention.self.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "pooler.", .engine = "model.pooler.", SL_WEIGHTS(pooler) },
 };
 

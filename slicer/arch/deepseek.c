@@ -83,7 +83,7 @@ static const struct sl_weight head[] = {
 	SL_HEAD("lm_head", SL_LAST_STAGE),
 };
 
-#define MLA_LAYERS .pipelined = true, .attns = { { "self_attn.mla_attn.mla_attn", "self_attn", .own_class = true } }, SL_WEIGHTS(layer)
+#define MLA_LAYERS .pipelined = true, .attns = { { .name = "self_attn.mla_attn.mla_attn", .stored = "self_attn", .own_class = true } }, SL_WEIGHTS(layer)
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },

@@ -88,9 +88,9 @@ static const struct sl_weight layer[] = {
 };
 
 static const struct sl_weight after[] = {
-	{ "hc_head_fn",    .role = SL_WHOLE, .out = SL_ANY, .in = SL_ANY, .flags = SL_BARE, .as = SL_IN_F32 },
-	{ "hc_head_base",  .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .as = SL_IN_F32 },
-	{ "hc_head_scale", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .as = SL_IN_F32 },
+	F32_WHOLE("hc_head_fn", SL_ANY),
+	F32_WHOLE("hc_head_base", SL_NO_AXIS),
+	F32_WHOLE("hc_head_scale", SL_NO_AXIS),
 	{ "norm", .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_NO_AXIS, .stages = SL_LAST_STAGE },
 };
 

@@ -52,14 +52,14 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack gemma2_stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(gemma2_layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(gemma2_layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
 
 static const struct sl_stack gemma3_stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(gemma3_layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(gemma3_layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
@@ -96,7 +96,7 @@ static const struct sl_stack multimodal_stacks[] = {
 	{ .name = "vision_tower.vision_model.", .part = SL_VISION, SL_WEIGHTS(vision_norm) },
 	{ .name = "multi_modal_projector.", .part = SL_VISION, SL_WEIGHTS(projector) },
 	{ .name = "language_model.model.", SL_WEIGHTS(before) },
-	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(gemma3_layer) },
+	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(gemma3_layer) },
 	{ .name = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "language_model.", SL_WEIGHTS(head) },
 };

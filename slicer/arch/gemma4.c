@@ -114,7 +114,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "model.embed_vision.", .engine = "embed_vision.", .part = SL_VISION, SL_WEIGHTS(projector) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(before) },
 	{ .name = "model.language_model.layers.%u.", .engine = "language_model.model.layers.%u.", .pipelined = true,
-	  .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "", .engine = "language_model.", SL_WEIGHTS(head) },
 };

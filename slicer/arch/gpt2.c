@@ -34,7 +34,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "transformer.", SL_WEIGHTS(before) },
-	{ .name = "transformer.h.%u.", .pipelined = true, .attns = { { "attn.attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "transformer.h.%u.", .pipelined = true, .attns = { { .name = "attn.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "transformer.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };

@@ -34,7 +34,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { "attn.attn", "self_attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };

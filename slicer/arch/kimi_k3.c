@@ -122,7 +122,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "mm_projector.", .part = SL_VISION, SL_WEIGHTS(projector) },
 	{ .name = "language_model.model.", SL_WEIGHTS(before) },
 	{ .name = "language_model.model.layers.%u.", .pipelined = true,
-	  .attns = { { "self_attn", "self_attn", .own_class = true, .when = has_latent_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn", .stored = "self_attn", .own_class = true, .when = has_latent_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "language_model.model.", SL_WEIGHTS(after) },
 	{ .name = "language_model.", SL_WEIGHTS(head) },
 };

@@ -1,6 +1,6 @@
 /*
  * llama4.c - Llama 4 (vLLM: llama4.py, mllama4.py, v0.32). Experts are stored together and turned, [experts, in, out], gate and
- * up side by side; rows of q and k are in rotary pairs, which the engine orders in halves.
+ * up side by side, or (quantised) each by itself; rows of q and k are in rotary pairs, which the engine orders in halves.
  */
 #include "slicer/arch/arch.h"
 
@@ -49,8 +49,11 @@ static const struct sl_weight layer[] = {
 	{ "feed_forward.down_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_INTER, .when = sl_has_no_experts },
 	{ "feed_forward.router", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts },
 	SL_SHARED_EXPERTS("feed_forward.shared_expert", "feed_forward.experts._shared_experts._layer", sl_has_experts),
-	{ "feed_forward.experts.gate_up_proj", .fused = "feed_forward.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_GATE_UP, .in = SL_HIDDEN, .flags = SL_BARE | SL_STACKED | SL_CONV1D, .when = sl_has_experts },
-	{ "feed_forward.experts.down_proj", .fused = "feed_forward.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .flags = SL_BARE | SL_STACKED | SL_CONV1D, .when = sl_has_experts },
+	{ "feed_forward.experts.gate_up_proj", .fused = "feed_forward.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_GATE_UP, .in = SL_HIDDEN, .flags = SL_BARE | SL_STACKED | SL_OPTIONAL | SL_CONV1D, .when = sl_has_experts },
+	{ "feed_forward.experts.down_proj", .fused = "feed_forward.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .flags = SL_BARE | SL_STACKED | SL_OPTIONAL | SL_CONV1D, .when = sl_has_experts },
+	{ "feed_forward.experts.%e.gate_proj", .fused = "feed_forward.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_HIDDEN, .flags = SL_INSTEAD, .when = sl_has_experts },
+	{ "feed_forward.experts.%e.up_proj", .fused = "feed_forward.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_HIDDEN, .flags = SL_INSTEAD, .when = sl_has_experts },
+	{ "feed_forward.experts.%e.down_proj", .fused = "feed_forward.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .flags = SL_INSTEAD, .when = sl_has_experts },
 };
 
 static const struct sl_weight norm[] = {
@@ -67,7 +70,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "vision_model.", .part = SL_VISION, SL_WEIGHTS(vision_after) },
 	{ .name = "multi_modal_projector.", .part = SL_VISION, SL_WEIGHTS(projector) },
 	{ .name = "language_model.model.", SL_WEIGHTS(before) },
-	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "language_model.", SL_WEIGHTS(head) },
 };

@@ -90,7 +90,7 @@ static const struct sl_weight head[] = {
 	SL_HEAD("lm_head", SL_LAST_STAGE),
 };
 
-#define LAYERS .pipelined = true, .attns = { { "self_attn.attn", "self_attn", .when = is_not_sparse }, { "self_attn", "self_attn", .own_class = true, .when = is_sparse } }, SL_WEIGHTS(layer)
+#define LAYERS .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = is_not_sparse }, { .name = "self_attn", .stored = "self_attn", .own_class = true, .when = is_sparse } }, SL_WEIGHTS(layer)
 
 static const struct sl_stack stacks[] = {
 	{ .name = "vision_tower.vision_model.", .part = SL_VISION, SL_WEIGHTS(vision_before) },

@@ -61,7 +61,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.decoder.", SL_WEIGHTS(before) },
-	{ .name = "model.decoder.layers.%u.", .pipelined = true, .attns = { { "self_attn.attn", "self_attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "model.decoder.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "model.decoder.", SL_WEIGHTS(after) },
 	{ .name = "", SL_WEIGHTS(head) },
 };

@@ -1,7 +1,7 @@
 /*
  * qwen3_5.c - Qwen3.5 with experts (vLLM: qwen3_5.py, qwen3_next.py, qwen3_vl.py, v0.32). Three of four layers have linear
  * attention (gated delta net), whose projections the engine merges; q of the others has a gate beside each head. Experts are
- * stored together; those of the draft (mtp.) are not.
+ * stored together, or (quantised) each by itself.
  */
 #include "slicer/arch/arch.h"
 
@@ -69,8 +69,11 @@ static const struct sl_weight layer[] = {
 	{ "mlp.gate", .fused = "mlp.experts.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY },
 	{ "mlp.shared_expert_gate", .fused = "mlp.experts._shared_experts._layer.expert_gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY },
 	SL_SHARED_EXPERTS("mlp.shared_expert", "mlp.experts._shared_experts._layer", NULL),
-	{ "mlp.experts.gate_up_proj", .fused = "mlp.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_GATE_UP, .in = SL_HIDDEN, .flags = SL_BARE | SL_STACKED },
-	{ "mlp.experts.down_proj", .fused = "mlp.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .flags = SL_BARE | SL_STACKED },
+	{ "mlp.experts.gate_up_proj", .fused = "mlp.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_GATE_UP, .in = SL_HIDDEN, .flags = SL_BARE | SL_STACKED | SL_OPTIONAL },
+	{ "mlp.experts.down_proj", .fused = "mlp.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .flags = SL_BARE | SL_STACKED | SL_OPTIONAL },
+	{ "mlp.experts.%e.gate_proj", .fused = "mlp.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_HIDDEN, .flags = SL_INSTEAD },
+	{ "mlp.experts.%e.up_proj", .fused = "mlp.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_HIDDEN, .flags = SL_INSTEAD },
+	{ "mlp.experts.%e.down_proj", .fused = "mlp.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .flags = SL_INSTEAD },
 };
 
 static const struct sl_weight norm[] = {
@@ -87,7 +90,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "model.visual.merger.", .engine = "visual.merger.", .part = SL_VISION, SL_WEIGHTS(merger) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(before) },
 	{ .name = "model.language_model.layers.%u.", .engine = "language_model.model.layers.%u.", .pipelined = true,
-	  .attns = { { "self_attn.attn", "self_attn", .when = has_full_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = has_full_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "", .engine = "language_model.", SL_WEIGHTS(head) },
 };

@@ -1,9 +1,10 @@
 /*
- * fuzz_config.c - any bytes as a config.json: sizes that are taken are within bounds, and an edited text is JSON again
- * that says what the edits asked for.
+ * fuzz_config.c - any bytes as a config.json: sizes that are taken are within bounds, those of a quantisation too, and an
+ * edited text is JSON again that says what the edits asked for.
  */
 #include "slicer/arch.h"
 #include "slicer/config.h"
+#include "slicer/scheme.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -80,6 +81,23 @@ static void check_dims(struct sl_config *config, enum sl_format format)
 	}
 }
 
+static void check_quant(const struct sl_config *config)
+{
+	struct sl_error err = SL_ERROR_INIT;
+	struct sl_quant quant;
+	int ret = sl_quant_find(&quant, config, dirfd_, &err);
+
+	if (ret) {
+		check_error(ret, &err);
+		return;
+	}
+	if ((quant.bits && quant.bits != 4 && quant.bits != 8) || !quant.block[0] != !quant.block[1])
+		abort();
+	if (quant.block[0] > UINT32_MAX || quant.block[1] > UINT32_MAX || quant.group > UINT32_MAX)
+		abort();
+	sl_quant_ignores(&quant, config, "model.layers.0.mlp.down_proj");
+}
+
 static void check_dtype(const struct sl_config *config)
 {
 	struct sl_error err = SL_ERROR_INIT;
@@ -128,6 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_dims(&config, SL_FORMAT_HF);
 		check_dims(&config, SL_FORMAT_MISTRAL);
 		check_dtype(&config);
+		check_quant(&config);
 		check_edited(&config, &arena);
 		sl_config_close(&config);
 	}

@@ -2,7 +2,7 @@
 # What .rankfs/ and `rankfs status` say after some reads.
 . "$(dirname "$0")/lib.sh"
 model llama-3.1-8b
-mount_rankfs -o part=1M
+mount_rankfs -o part=1M,stage=off
 bytes=$(cat "$mnt"/vllm/tp2/*rank-1-*.safetensors | wc -c)
 status=$("$RANKFS" status "$mnt")
 grep -q "^vllm/tp2 *1 " <<<"$status" || fail "no row for vllm/tp2, rank 1: $status"

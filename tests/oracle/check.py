@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """check.py [CASE…] - what rankfs serves to vLLM, against what vLLM itself holds (vllm.tsv, made by make_digests.py).
 
+Older releases have a table each (vllm@0.28.tsv), of fewer cases and layouts; more.tsv has cases that dump.py made.
+
 For every case: make its checkpoint (tests/zoo/gen.py, kept in build/zoo), then for every layout and rank compare names,
 dtypes, shapes and bytes of all tensors, read four ways: `rankfs export`, `rankfs cat`, read(2) on a mount, mmap on a
 mount. The safetensors files are parsed here, by the rules of the format and nothing else. A layout that the engine
@@ -27,12 +29,12 @@ import subprocess
 import sys
 import tempfile
 
-from make_digests import describe, digest, judged
+from make_digests import RELEASES, describe, digest, judged
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 GEN = ROOT / "tests/zoo/gen.py"
-DUMPS = ROOT.parent / "shared/oracle/vllm"
+DUMPS = ROOT.parent / "shared/oracle"
 RANKFS = os.environ.get("RANKFS", str(ROOT / "build/release/rankfs"))
 REFUSED = 32
 
@@ -154,9 +156,10 @@ def said(done):
 
 
 class Case:
-    """One checkpoint, its scratch directory, and a mount of it where the machine can mount."""
+    """One checkpoint for one release, its scratch directory, and a mount of it where the machine can mount."""
 
-    def __init__(self, name, family, arguments, scratch, can_mount):
+    def __init__(self, engine, name, family, arguments, scratch, can_mount):
+        self.engine = engine
         self.name = name
         self.source = checkpoint(family, arguments)
         self.options = OPTIONS.get(name, [])
@@ -190,12 +193,12 @@ class Case:
             self.mountpoint.rmdir()
 
     def refuses(self, layout):
-        done = self.command("plan", f"vllm/{layout}")
+        done = self.command("plan", f"{self.engine}/{layout}")
         if done.returncode != REFUSED:
             raise Failed(f"{layout}: rankfs plan: exit {done.returncode}, not {REFUSED}; the engine refuses it")
         if self.mountpoint:
             try:
-                os.stat(self.mountpoint / "vllm" / layout)
+                os.stat(self.mountpoint / self.engine / layout)
             except OSError as e:
                 if e.errno != errno.EINVAL:
                     raise Failed(f"{layout}: {e.strerror} on the mount, instead of EINVAL") from e
@@ -205,14 +208,14 @@ class Case:
     def views(self, layout):
         """(way, ranks) for each way to read a layout."""
         exported = self.scratch / "export"
-        done = self.command("export", f"vllm/{layout}", exported)
+        done = self.command("export", f"{self.engine}/{layout}", exported)
         if done.returncode:
             raise Failed(f"{layout}: rankfs export: exit {done.returncode}: {said(done)}")
         yield "export", ranks_of(exported, read_whole)
         self.check_cat(layout, exported)
         shutil.rmtree(exported)
         if self.mountpoint:
-            directory = self.mountpoint / "vllm" / layout
+            directory = self.mountpoint / self.engine / layout
             yield "read", ranks_of(directory, read_whole)
             yield "mmap", ranks_of(directory, read_mapped)
 
@@ -224,7 +227,7 @@ class Case:
             chosen.setdefault((key[0], key[1] == 0) if key else name, name)
         for name in chosen.values():
             path = exported / name
-            if path.is_file() and self.command("cat", f"vllm/{layout}/{name}").stdout != path.read_bytes():
+            if path.is_file() and self.command("cat", f"{self.engine}/{layout}/{name}").stdout != path.read_bytes():
                 raise Failed(f"{layout}: cat and export differ in {name}")
 
 
@@ -237,7 +240,7 @@ def check_layout(case, layout, table, stages):
         for key, rank in expected.items():
             ours = {n: dict(t, uninit=n in rank.uninit) for n, t in judged(ranks[key], layout).items()}
             if len(ours) != rank.count or digest(ours) != rank.sha256:
-                raise Failed(f"{layout} {rank.name} by {way}: {difference(case.name, layout, rank, ours)}")
+                raise Failed(f"{layout} {rank.name} by {way}: {difference(case, layout, rank, ours)}")
         if way == "export":
             check_stages(case, layout, ranks)
             for rank in stages:
@@ -265,7 +268,7 @@ def contents(tensors):
 def difference(case, layout, rank, ours):
     """The first tensor that differs, from the dump behind the table."""
     try:
-        theirs = judged(json.loads((DUMPS / f"{case}.json").read_text())["layouts"][layout][rank.name], layout)
+        theirs = judged(json.loads((DUMPS / RELEASES[case.engine] / f"{case.name}.json").read_text())["layouts"][layout][rank.name], layout)
     except OSError:
         return f"{len(ours)} tensors, digest {digest(ours)[:12]}; expected {rank.count}, {rank.sha256[:12]}"
     lines = [{n: describe(n, t).strip() for n, t in side.items()} for side in (ours, theirs)]
@@ -291,7 +294,7 @@ def check_case(case, layouts, stages):
             passed += 1
         except (Failed, OSError, ValueError) as e:
             failed += 1
-            print(f"FAIL {case.name} {e}", flush=True)
+            print(f"FAIL {case.engine} {case.name} {e}", flush=True)
             shutil.rmtree(case.scratch / "export", ignore_errors=True)
     return passed, failed, skipped
 
@@ -300,31 +303,34 @@ def main():
     if not DUMPS.exists() and os.environ.get("REQUIRE_SHARED") == "1":
         sys.exit(f"{DUMPS} is not there")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unmounts on the way out
-    table, stages = load_table("vllm.tsv"), load_table("stages.tsv")
-    chosen = sys.argv[1:] or list(table)
     can_mount = os.access("/dev/fuse", os.R_OK | os.W_OK) and shutil.which("fusermount3") is not None
     if not can_mount:
         print("no /dev/fuse or no fusermount3: read and mmap on a mount are not compared")
     total = collections.Counter()
+    stages = load_table("stages.tsv")
     unsupported = []
-    for name in chosen:
-        family, arguments, layouts = table[name]
-        with tempfile.TemporaryDirectory(prefix="rankfs-oracle-") as scratch:
-            case = Case(name, family, arguments, pathlib.Path(scratch), can_mount)
-            try:
-                if not case.supported():
-                    unsupported.append(name)
-                    continue
-                with case:
-                    counts = check_case(case, layouts, stages.get(name, ("", "", {}))[2])
-            except Failed as e:
-                print(f"FAIL {name}: {e}", flush=True)
-                counts = (0, len(layouts), 0)
-            total.update(dict(zip(("passed", "failed", "skipped"), counts)))
-            print(f"{name}: {counts[0]} layouts equal, {counts[1]} differ, {counts[2]} unjudged", flush=True)
+    for engine, table in [(engine, load_table(f"{engine}.tsv")) for engine in RELEASES] + [("vllm", load_table("more.tsv"))]:
+        for name in sys.argv[1:] or table:
+            if name not in table:
+                continue
+            family, arguments, layouts = table[name]
+            title = f"{engine} {name}"
+            with tempfile.TemporaryDirectory(prefix="rankfs-oracle-") as scratch:
+                case = Case(engine, name, family, arguments, pathlib.Path(scratch), can_mount)
+                try:
+                    if not case.supported():
+                        unsupported.append(title)
+                        total["skipped"] += len(layouts)
+                        continue
+                    with case:
+                        counts = check_case(case, layouts, stages.get(name, ("", "", {}))[2])
+                except Failed as e:
+                    print(f"FAIL {title}: {e}", flush=True)
+                    counts = (0, len(layouts), 0)
+                total.update(dict(zip(("passed", "failed", "skipped"), counts)))
+                print(f"{title}: {counts[0]} layouts equal, {counts[1]} differ, {counts[2]} unjudged", flush=True)
     if unsupported:
-        print(f"{len(unsupported)} of {len(chosen)} cases are of families not supported yet: {' '.join(unsupported)}")
-        total["skipped"] += sum(len(table[n][2]) for n in unsupported)
+        print(f"{len(unsupported)} cases are of families not supported yet: {', '.join(unsupported)}")
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if total["failed"] else 0
 

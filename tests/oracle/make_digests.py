@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""make_digests.py [ORACLE [STAGES]] - write vllm.tsv from dumps of what vLLM itself holds (default ../shared/oracle/vllm).
+"""make_digests.py [ORACLE [STAGES]]
+make_digests.py --more CASE FAMILY ARGUMENTS DUMP.json
 
-ORACLE has cases.tsv (case, family, gen.py arguments, layouts) and CASE.json, the L-state of every rank: each tensor's
+The first writes vllm.tsv, and the tables of older releases, from dumps of what vLLM itself holds
+(ORACLE/vllm, ORACLE/vllm@0.28.0, …; default ../shared/oracle). The second adds a case that dump.py made here to more.tsv.
+
+Each of these has cases.tsv (case, family, gen.py arguments, layouts) and CASE.json, the L-state of every rank: each tensor's
 dtype, shape and sha256 after vLLM's own loader and before post-processing. One line of vllm.tsv is one rank:
 
     case  family  arguments  layout  rank  count  sha256  uninitialised names
@@ -22,6 +26,8 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Directories of the engine's releases, and of their dumps.
+RELEASES = {"vllm": "vllm", "vllm@0.28": "vllm@0.28.0", "vllm@0.24": "vllm@0.24.0", "vllm@0.20": "vllm@0.20.2"}
 IN_LAYER = re.compile(r"(^|\.)(layers|h|layer)\.\d+\.")
 
 
@@ -54,11 +60,22 @@ def lines(case, family, arguments, layouts, judged=judged):
                 yield case, family, arguments, layout, rank, str(len(tensors)), digest(tensors), uninit
 
 
+def add_case(case, family, arguments, dump):
+    record = json.loads(pathlib.Path(dump).read_text())
+    table = HERE / "more.tsv"
+    kept = [line for line in table.read_text().splitlines() if line.split("\t")[0] != case] if table.exists() else []
+    made = ["\t".join(line) for line in lines(case, family, arguments, record["layouts"], lambda tensors, layout: tensors)]
+    table.write_text("".join(line + "\n" for line in kept + made))
+
+
 def main():
-    oracle = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[2] / "shared/oracle/vllm"
-    write("vllm.tsv", oracle, oracle, judged)
+    if sys.argv[1:2] == ["--more"]:
+        return add_case(*sys.argv[2:6])
+    oracle = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parents[2] / "shared/oracle"
+    for engine, dumps in RELEASES.items():
+        write(f"{engine}.tsv", oracle / dumps, oracle / dumps, judged)
     if len(sys.argv) > 2:
-        write("stages.tsv", oracle, pathlib.Path(sys.argv[2]), lambda tensors, layout: tensors)
+        write("stages.tsv", oracle / "vllm", pathlib.Path(sys.argv[2]), lambda tensors, layout: tensors)
 
 
 def write(name, oracle, dumps, judge):

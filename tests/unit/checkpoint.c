@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSORS_MAX = 512 };
+#define LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+enum { TENSORS_MAX = 1024 };
 
 static struct checkpoint_tensor tensors[TENSORS_MAX];
 static unsigned n_tensors;
@@ -318,6 +320,47 @@ const struct sl_file *checkpoint_file(const struct sl_view *view, const char *na
 			return &view->files[i];
 	}
 	return NULL;
+}
+
+/* ---- random reads ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	return *state ^= *state << 17;
+}
+
+/* Some of them small and around borders of pieces, some anywhere, some beyond the end. */
+static void read_randomly(const struct sl_file *file, const unsigned char *whole, unsigned n, uint64_t *state)
+{
+	static const size_t lengths[] = { 1, 2, 3, 7, 64, 513, 4096, 131073 };
+	static unsigned char buf[131073];
+	struct sl_error err = SL_ERROR_INIT;
+
+	for (unsigned i = 0; i < n; i++) {
+		size_t len = lengths[next_random(state) % LEN(lengths)];
+		uint64_t off = next_random(state) % (file->size + 2);
+		if (i % 2) {
+			const struct sl_piece *piece = &file->pieces[next_random(state) % file->n_pieces];
+			off = piece->off - (piece->off > 3 ? next_random(state) % 4 : 0);
+		}
+		size_t want = off >= file->size ? 0 : file->size - off < len ? file->size - off : len;
+		ssize_t got = sl_file_read(file, buf, off, len, &err);
+		cr_assert_eq(got, (ssize_t)want, "%s: %zd of %zu at %llu: %s", file->name, got, want,
+			     (unsigned long long)off, err.text);
+		cr_assert(memcmp(buf, whole + off, want) == 0, "%s: %zu bytes at %llu", file->name, want,
+			  (unsigned long long)off);
+	}
+}
+
+void checkpoint_read_randomly(const struct sl_view *view, unsigned n, uint64_t *state)
+{
+	for (uint32_t f = 0; f < view->n_files; f++) {
+		unsigned char *whole = checkpoint_read_file(&view->files[f]);
+		read_randomly(&view->files[f], whole, n, state);
+		free(whole);
+	}
 }
 
 /* ---- what an output is made of ---- */

@@ -68,6 +68,9 @@ void checkpoint_view_refused(const struct sl_model *model, const char *path, con
 unsigned char *checkpoint_read(const struct sl_view *view, const struct sl_output *tensor);
 unsigned char *checkpoint_read_file(const struct sl_file *file);
 
+/* Each file read `n` times, at random places and in random lengths, gives what it gives when read from end to end. */
+void checkpoint_read_randomly(const struct sl_view *view, unsigned n, uint64_t *state);
+
 /* The file of that name, or NULL. */
 const struct sl_file *checkpoint_file(const struct sl_view *view, const char *name);
 

@@ -234,8 +234,105 @@ static const struct family_row bert[] = {
 	{ "pooler.dense.weight", "H H", .vllm = NULL }, { "pooler.dense.bias", "H", .vllm = NULL },
 };
 
-#define USUAL "\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,\"num_key_value_heads\":$M," \
-	      "\"intermediate_size\":$I,\"vocab_size\":$V,\"head_dim\":$D"
+#define SPARSE_ROW(name, shape, vllm, ...) { name, shape, vllm, .layers = SPARSE, __VA_ARGS__ }
+#define EXPERTS(p, gate, up, down)                                                                                 \
+	{ p "%e." gate ".weight", "J H", p "routed_experts.w13_weight", .share = ROWS, .layers = SPARSE },         \
+	{ p "%e." up ".weight", "J H", p "routed_experts.w13_weight", .share = ROWS, .layers = SPARSE },           \
+	{ p "%e." down ".weight", "H J", p "routed_experts.w2_weight", .share = COLUMNS, .layers = SPARSE }
+#define DENSE_MLP                                                                                                  \
+	{ LAYER "mlp.gate_proj.weight", "I H", LAYER "mlp.gate_up_proj.weight", .share = ROWS, .layers = DENSE },  \
+	{ LAYER "mlp.up_proj.weight", "I H", LAYER "mlp.gate_up_proj.weight", .share = ROWS, .layers = DENSE },    \
+	{ LAYER "mlp.down_proj.weight", "H I", "", .share = COLUMNS, .layers = DENSE }
+#define SHARED "mlp.experts._shared_experts._layer."
+#define SHARED_EXPERTS                                                                                             \
+	SPARSE_ROW(LAYER "mlp.shared_experts.gate_proj.weight", "S H", LAYER SHARED "gate_up_proj.weight",         \
+		.share = ROWS),                                                                                    \
+	SPARSE_ROW(LAYER "mlp.shared_experts.up_proj.weight", "S H", LAYER SHARED "gate_up_proj.weight",           \
+		.share = ROWS),                                                                                    \
+	SPARSE_ROW(LAYER "mlp.shared_experts.down_proj.weight", "H S", LAYER SHARED "down_proj.weight",            \
+		.share = COLUMNS)
+#define EVERYWHERE_ENDS                                                                                            \
+	{ "model.embed_tokens.weight", "V H", "", .share = VOCAB, .kind = EMBED }, NORM("model.norm"),             \
+	{ "lm_head.weight", "V H", "", .share = VOCAB, .kind = HEAD }
+
+static const struct family_row mixtral[] = {
+	EVERYWHERE_ENDS,
+	NORM(LAYER "input_layernorm"), NORM(LAYER "post_attention_layernorm"), QKV(LAYER "self_attn."),
+	{ LAYER "self_attn.o_proj.weight", "H Q", "", .share = COLUMNS },
+	{ LAYER "block_sparse_moe.gate.weight", "E H", .vllm = "" },
+	EXPERTS(LAYER "block_sparse_moe.experts.", "w1", "w3", "w2"),
+};
+
+static const struct family_row qwen3_moe[] = {
+	EVERYWHERE_ENDS,
+	NORM(LAYER "input_layernorm"), NORM(LAYER "post_attention_layernorm"), QKV(LAYER "self_attn."),
+	{ LAYER "self_attn.q_norm.weight", "D", .vllm = "" }, { LAYER "self_attn.k_norm.weight", "D", .vllm = "" },
+	{ LAYER "self_attn.o_proj.weight", "H Q", "", .share = COLUMNS },
+	DENSE_MLP,
+	SPARSE_ROW(LAYER "mlp.gate.weight", "E H", LAYER "mlp.experts.gate.weight", .share = WHOLE),
+	EXPERTS(LAYER "mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+};
+
+#define MLA_NAME(x) LAYER "self_attn." x ".weight"
+#define MLA_HELD(x) LAYER "self_attn.mla_attn." x ".weight"
+#define MLA_ENDS                                                                                                   \
+	{ MLA_NAME("kv_a_layernorm"), "C", .vllm = "" },                                                           \
+	{ MLA_NAME("kv_b_proj"), "W C", "", .share = ROWS },                                                       \
+	{ MLA_NAME("o_proj"), "H O", MLA_HELD("o_proj"), .share = COLUMNS }
+static const struct family_row deepseek[] = {
+	LLAMA_ENDS,
+	NORM(LAYER "input_layernorm"), NORM(LAYER "post_attention_layernorm"),
+	{ MLA_NAME("q_a_proj"), "A H", MLA_NAME("fused_qkv_a_proj"), .share = WHOLE },
+	{ MLA_NAME("kv_a_proj_with_mqa"), "R H", MLA_NAME("fused_qkv_a_proj"), .share = WHOLE },
+	{ MLA_NAME("q_a_layernorm"), "A", MLA_HELD("q_a_layernorm"), .share = WHOLE },
+	{ MLA_NAME("q_b_proj"), "U A", MLA_HELD("q_b_proj"), .share = ROWS },
+	MLA_ENDS, DENSE_MLP, SHARED_EXPERTS,
+	SPARSE_ROW(LAYER "mlp.gate.weight", "E H", LAYER "mlp.experts.gate.weight", .share = WHOLE),
+	SPARSE_ROW(LAYER "mlp.gate.e_score_correction_bias", "E", LAYER "mlp.experts.gate.e_score_correction_bias",
+		.share = WHOLE, .in_f32 = true),
+	EXPERTS(LAYER "mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+};
+
+static const struct family_row deepseek_lite[] = {
+	LLAMA_ENDS,
+	NORM(LAYER "input_layernorm"), NORM(LAYER "post_attention_layernorm"),
+	{ MLA_NAME("kv_a_proj_with_mqa"), "R H", .vllm = "" },
+	{ MLA_NAME("q_proj"), "U H", MLA_HELD("q_proj"), .share = ROWS },
+	MLA_ENDS, DENSE_MLP, SHARED_EXPERTS,
+	SPARSE_ROW(LAYER "mlp.gate.weight", "E H", LAYER "mlp.experts.gate.weight", .share = WHOLE),
+	EXPERTS(LAYER "mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+};
+
+static const struct family_row glm4_moe[] = {
+	LLAMA_ENDS,
+	NORM(LAYER "input_layernorm"), NORM(LAYER "post_attention_layernorm"),
+	QKV(LAYER "self_attn."), QKV_BIAS(LAYER "self_attn."),
+	{ LAYER "self_attn.q_norm.weight", "D", .vllm = "" }, { LAYER "self_attn.k_norm.weight", "D", .vllm = "" },
+	{ LAYER "self_attn.o_proj.weight", "H Q", "", .share = COLUMNS },
+	DENSE_MLP, SHARED_EXPERTS,
+	SPARSE_ROW(LAYER "mlp.gate.weight", "E H", "", .share = WHOLE, .in_f32 = true),
+	SPARSE_ROW(LAYER "mlp.gate.e_score_correction_bias", "E",
+		LAYER "mlp.experts.routed_experts.e_score_correction_bias", .share = WHOLE, .in_f32 = true),
+	EXPERTS(LAYER "mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+};
+
+static const struct family_row minimax_m2[] = {
+	LLAMA_ENDS,
+	NORM(LAYER "input_layernorm"), NORM(LAYER "post_attention_layernorm"), QKV(LAYER "self_attn."),
+	{ LAYER "self_attn.q_norm.weight", "Q", "", .share = ROWS },
+	{ LAYER "self_attn.k_norm.weight", "K", "", .share = KV_ROWS },
+	{ LAYER "self_attn.o_proj.weight", "H Q", "", .share = COLUMNS },
+	{ LAYER "block_sparse_moe.gate.weight", "E H", "", .in_f32 = true },
+	{ LAYER "block_sparse_moe.e_score_correction_bias", "E", "", .in_f32 = true },
+	EXPERTS(LAYER "block_sparse_moe.experts.", "w1", "w3", "w2"),
+};
+
+#define USUAL_BUT_HEADS                                                                                     \
+	"\"num_hidden_layers\":$L,\"hidden_size\":$H,\"num_attention_heads\":$N,\"num_key_value_heads\":$M," \
+	"\"intermediate_size\":$I,\"vocab_size\":$V"
+#define USUAL USUAL_BUT_HEADS ",\"head_dim\":$D"
+#define MLA USUAL_BUT_HEADS ",\"n_routed_experts\":$E,\"n_shared_experts\":2,\"moe_intermediate_size\":$J," \
+	    "\"first_k_dense_replace\":$B,\"kv_lora_rank\":$C,\"num_nextn_predict_layers\":1"
 #define NAMED(architecture) "\"architectures\":[\"" architecture "\"]"
 
 /* To add a family: its rows above and a row here. */
@@ -289,6 +386,30 @@ const struct family families[] = {
 		"\"intermediate_size\":$I,"
 	  "\"vocab_size\":$V,\"max_position_embeddings\":$P", { 2, 40, 8, 8, 5, 48, 67, 70 }, ROWS_OF(bert),
 	  "model." BERT "attention.self.attn", NULL, "model.safetensors", false, false },
+	{ "mixtral", NAMED("MixtralForCausalLM") "," USUAL ",\"num_local_experts\":$E", { 2, 40, 8, 2, 8, 16, 67, 0 },
+	  ROWS_OF(mixtral), LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true,
+	  .more = { .E = 5, .J = 16 } },
+	{ "qwen3-moe", NAMED("Qwen3MoeForCausalLM") "," USUAL ",\"num_experts\":$E,\"moe_intermediate_size\":$J,"
+		"\"mlp_only_layers\":[0]", { 2, 40, 8, 4, 8, 48, 67, 0 },
+	  ROWS_OF(qwen3_moe), LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true,
+	  .more = { .E = 6, .J = 24, .B = 1 } },
+	{ "deepseek", NAMED("DeepseekV3ForCausalLM") "," MLA ",\"q_lora_rank\":$A,\"topk_method\":\"noaux_tc\"",
+	  { 2, 40, 8, 8, 5, 48, 67, 0 }, ROWS_OF(deepseek), LAYER "self_attn.mla_attn.mla_attn", "lm_head.weight",
+		"model.safetensors", true, true,
+	  .untied = true, .more = { .E = 4, .J = 16, .S = 32, .B = 1, .A = 12, .C = 20, .rotary = 4, .nope = 6, .v = 7 } },
+	{ "deepseek-lite", NAMED("DeepseekV2ForCausalLM") "," MLA ",\"q_lora_rank\":null,\"topk_method\":\"greedy\"",
+	  { 2, 40, 8, 8, 5, 48, 67, 0 }, ROWS_OF(deepseek_lite), LAYER "self_attn.mla_attn.mla_attn", "lm_head.weight",
+		"model.safetensors", true, true,
+	  .untied = true, .more = { .E = 4, .J = 8, .S = 16, .B = 1, .C = 12, .rotary = 4, .nope = 6, .v = 8 } },
+	{ "glm4-moe", NAMED("Glm4MoeForCausalLM") "," USUAL ",\"n_routed_experts\":$E,\"n_shared_experts\":1,"
+		"\"moe_intermediate_size\":$J,\"first_k_dense_replace\":$B,\"use_qk_norm\":true,\"attention_bias\":true",
+	  { 2, 40, 8, 2, 8, 48, 67, 0 }, ROWS_OF(glm4_moe), LAYER "self_attn.attn", "lm_head.weight",
+		"model.safetensors", true, true,
+	  .untied = true, .more = { .E = 5, .J = 16, .S = 16, .B = 1 } },
+	{ "minimax-m2", NAMED("MiniMaxM2ForCausalLM") "," USUAL ",\"num_local_experts\":$E,\"use_routing_bias\":true",
+	  { 2, 40, 8, 2, 8, 16, 67, 0 }, ROWS_OF(minimax_m2), LAYER "self_attn.attn", "lm_head.weight",
+		"model.safetensors", true, true,
+	  .untied = true, .more = { .E = 4, .J = 16 } },
 };
 /* clang-format on */
 const unsigned n_families = LEN(families);
@@ -303,61 +424,82 @@ const struct family *family_find(const char *name)
 	return NULL;
 }
 
-uint64_t family_size(const struct sizes *s, char letter)
+static uint64_t size_of(const struct sizes *s, const struct more_sizes *m, char letter)
 {
-	switch (letter) {
-	case 'L':
-		return s->L;
-	case 'H':
-		return s->H;
-	case 'N':
-		return s->N;
-	case 'M':
-		return s->M;
-	case 'D':
-		return s->D;
-	case 'I':
-		return s->I;
-	case 'V':
-		return s->V;
-	case 'P':
-		return s->P;
-	case 'Q':
-		return s->N * s->D;
-	case 'K':
-		return s->M * s->D;
-	case 'T':
-		return (s->N + 2 * s->M) * s->D;
-	case 'G':
-		return 2 * s->I;
-	default:
-		cr_assert_fail("'%c' is no size", letter);
-		return 0;
-	}
+	const uint64_t sizes[] = {
+		['L' - 'A'] = s->L,
+		['H' - 'A'] = s->H,
+		['N' - 'A'] = s->N,
+		['M' - 'A'] = s->M,
+		['D' - 'A'] = s->D,
+		['I' - 'A'] = s->I,
+		['V' - 'A'] = s->V,
+		['P' - 'A'] = s->P,
+		['Q' - 'A'] = (uint64_t)s->N * s->D,
+		['K' - 'A'] = (uint64_t)s->M * s->D,
+		['T' - 'A'] = (uint64_t)(s->N + 2 * s->M) * s->D,
+		['G' - 'A'] = 2u * s->I,
+		['E' - 'A'] = m->E,
+		['J' - 'A'] = m->J,
+		['S' - 'A'] = m->S,
+		['B' - 'A'] = m->B,
+		['A' - 'A'] = m->A,
+		['C' - 'A'] = m->C,
+		['R' - 'A'] = m->C + m->rotary,
+		['U' - 'A'] = (uint64_t)s->N * (m->nope + m->rotary),
+		['W' - 'A'] = (uint64_t)s->N * (m->nope + m->v),
+		['O' - 'A'] = (uint64_t)s->N * m->v,
+	};
+
+	cr_assert(letter >= 'A' && letter - 'A' < (int)LEN(sizes), "'%c' is no size", letter);
+	return sizes[letter - 'A'];
 }
 
 /* Text with letters replaced by sizes: all capital ones, or those after a '$'. */
-static void print_sizes(FILE *out, const struct sizes *s, const char *text, bool marked)
+static void print_sizes(FILE *out, const struct sizes *s, const struct more_sizes *m, const char *text, bool marked)
 {
 	for (; *text; text++) {
 		if (marked && *text == '$')
-			fprintf(out, "%" PRIu64, family_size(s, *++text));
+			fprintf(out, "%" PRIu64, size_of(s, m, *++text));
 		else if (!marked && *text >= 'A' && *text <= 'Z')
-			fprintf(out, "%" PRIu64, family_size(s, *text));
+			fprintf(out, "%" PRIu64, size_of(s, m, *text));
 		else
 			fputc(*text, out);
 	}
 }
 
+const char *family_expert_name(const char *name, unsigned layer, unsigned expert, char out[200])
+{
+	size_t len = 0;
+
+	for (; *name; name++) {
+		if (name[0] == '%')
+			len += (size_t)snprintf(out + len, 200 - len, "%u", *++name == 'u' ? layer : expert);
+		else
+			out[len++] = *name;
+	}
+	out[len] = '\0';
+	return out;
+}
+
 const char *family_name(const char *name, unsigned layer, char out[200])
 {
-	const char *mark = strstr(name, "%u");
+	return family_expert_name(name, layer, 0, out);
+}
 
-	if (mark)
-		snprintf(out, 200, "%.*s%u%s", (int)(mark - name), name, layer, mark + 2);
-	else
-		snprintf(out, 200, "%s", name);
-	return out;
+unsigned family_experts(const struct family *f, const struct family_row *row)
+{
+	return strstr(row->name, "%e") ? f->more.E : 1;
+}
+
+bool family_has(const struct family *f, const struct family_row *row, unsigned layer)
+{
+	return row->layers == ALL || (layer < f->more.B) == (row->layers == DENSE);
+}
+
+unsigned family_layers(const struct family *f, const struct family_row *row)
+{
+	return strstr(row->name, "%u") ? f->sizes.L : 1;
 }
 
 static void begin(const struct family *f, const struct sizes *s, const char *torch_dtype, bool tied,
@@ -368,7 +510,7 @@ static void begin(const struct family *f, const struct sizes *s, const char *tor
 	FILE *out = open_memstream(&text, &len);
 
 	fputc('{', out);
-	print_sizes(out, s, f->config, true);
+	print_sizes(out, s, &f->more, f->config, true);
 	fprintf(out, ",\"tie_word_embeddings\":%s", tied ? "true" : "false");
 	if (torch_dtype)
 		fprintf(out, ",\"torch_dtype\":\"%s\"", torch_dtype);
@@ -378,16 +520,19 @@ static void begin(const struct family *f, const struct sizes *s, const char *tor
 	free(text);
 }
 
-static void add_row(const struct family_row *row, const struct sizes *s, const char *dtype)
+static void add_row(const struct family *f, const struct family_row *row, const struct sizes *s, const char *dtype)
 {
 	unsigned n = strstr(row->name, "%u") ? s->L : 1;
 	char shape[64], name[200];
 
 	FILE *out = fmemopen(shape, sizeof(shape), "w");
-	print_sizes(out, s, row->shape, false);
+	print_sizes(out, s, &f->more, row->shape, false);
 	fclose(out);
-	for (unsigned l = 0; l < n; l++)
-		checkpoint_add(row->dtype ? row->dtype : dtype, shape, "%s", family_name(row->name, l, name));
+	for (unsigned l = 0; l < n; l++) {
+		for (unsigned e = 0; family_has(f, row, l) && e < family_experts(f, row); e++)
+			checkpoint_add(row->dtype ? row->dtype : dtype, shape, "%s",
+				       family_expert_name(row->name, l, e, name));
+	}
 }
 
 void family_build(const struct family *f, const struct sizes *s, const char *dtype, const char *torch_dtype, bool tied,
@@ -396,7 +541,7 @@ void family_build(const struct family *f, const struct sizes *s, const char *dty
 	begin(f, s, torch_dtype, tied, members);
 	for (unsigned r = 0; r < f->n_rows; r++) {
 		if (!tied || f->rows[r].kind != HEAD)
-			add_row(&f->rows[r], s, dtype);
+			add_row(f, &f->rows[r], s, dtype);
 	}
 }
 

@@ -7,6 +7,11 @@
  *
  *      L layers   H hidden    N heads   M kv heads      D head_dim   Q = N·D   K = M·D
  *      V vocab    P positions I inter   T = Q + 2K      G = 2I
+ *
+ * and of families with experts (J rows in each of E) and latent attention:
+ *
+ *      E experts  J inter of one        S of the shared ones       B layers without any
+ *      A q rank   C kv rank   R = C + rotary   U = N·(nope + rotary)   W = N·(nope + v)   O = N·v
  */
 #ifndef TESTS_UNIT_FAMILY_H
 #define TESTS_UNIT_FAMILY_H
@@ -16,6 +21,11 @@
 
 struct sizes {
 	unsigned L, H, N, M, D, I, V, P;
+};
+
+/* Rotary and other dimensions of a head of latent attention. */
+struct more_sizes {
+	unsigned E, J, S, B, A, C, rotary, nope, v;
 };
 
 enum share {
@@ -40,8 +50,10 @@ enum place { EVERYWHERE, FIRST, LAST };
 
 enum kind { PLAIN, EMBED, HEAD, VISION };
 
+enum layers { ALL, DENSE, SPARSE }; /* SPARSE: with experts */
+
 struct family_row {
-	const char *name; /* stored; "%u" is the layer */
+	const char *name; /* stored; "%u" is the layer, "%e" the expert */
 	const char *shape;
 	const char
 		*vllm;	/* the tensor that holds it; rows with the same one are merged; "": the same name; NULL: none */
@@ -51,6 +63,8 @@ struct family_row {
 	enum place place;
 	enum kind kind;
 	const char *dtype; /* NULL: the checkpoint's */
+	enum layers layers;
+	bool in_f32; /* vLLM holds it so */
 };
 
 struct family {
@@ -64,6 +78,8 @@ struct family {
 	const char *file;      /* of the weights */
 	bool slices_as_hf;     /* hf/ above tp 1 */
 	bool stages;
+	bool untied; /* its head is never the embedding */
+	struct more_sizes more;
 };
 
 extern const struct family families[];
@@ -79,9 +95,13 @@ void family_build(const struct family *family, const struct sizes *sizes, const 
 /* The same with the family's sizes, then written and opened. */
 struct sl_model *family_open(const struct family *family, const char *dtype, const char *torch_dtype, bool tied);
 
-/* "model.layers.%u.x" with the layer filled in. */
+/* "model.layers.%u.x" with the layer filled in, and the first expert; or another. */
 const char *family_name(const char *name, unsigned layer, char out[200]);
+const char *family_expert_name(const char *name, unsigned layer, unsigned expert, char out[200]);
 
-uint64_t family_size(const struct sizes *sizes, char letter);
+/* Modules of a row in a layer, of which there are none in some layers; and layers that have any, from the first on. */
+unsigned family_experts(const struct family *family, const struct family_row *row);
+bool family_has(const struct family *family, const struct family_row *row, unsigned layer);
+unsigned family_layers(const struct family *family, const struct family_row *row);
 
 #endif

@@ -146,7 +146,7 @@ Test(bind, B150_each_tensor_is_needed)
 		const struct family *f = &families[i];
 		for (unsigned r = 0; r < f->n_rows; r++) {
 			char name[200], quoted[210];
-			family_name(f->rows[r].name, 1, name);
+			family_name(f->rows[r].name, f->rows[r].layers == DENSE ? 0 : 1, name);
 			if (!f->rows[r].vllm || f->rows[r].kind == HEAD || f->rows[r].kind == EMBED || f->rows[r].dtype)
 				continue;
 			family_build(f, &f->sizes, "BF16", "bfloat16", true, "");

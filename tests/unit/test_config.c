@@ -193,6 +193,31 @@ Test(config, no_whole_numbers)
 	}
 }
 
+/* "object.key" looks into an object, in the section first and then at the top level, as any key. */
+Test(config, keys_in_objects)
+{
+	uint64_t value = 0;
+
+	given("{\"o\":{\"a\":1,\"p\":{\"b\":2}},\"n\":7,\"text_config\":{\"o\":{\"c\":3}}}");
+	cr_assert_eq(sl_config_u64(&config, SL_TEXT, "o.c", &value, &err), 0);
+	cr_assert_eq(value, 3);
+	cr_assert_eq(sl_config_u64(&config, SL_TEXT, "o.a", &value, &err), 0);
+	cr_assert_eq(value, 1);
+	cr_assert_eq(sl_config_u64(&config, SL_TEXT, "o.x|o.p.b", &value, &err), 0);
+	cr_assert_eq(value, 2);
+	cr_assert_eq(sl_config_find(&config, SL_TEXT, "n.a|o.p.b.c|.a|o."), 0);
+}
+
+Test(config, lists)
+{
+	given("{\"l\":[3,0,\"x\",5],\"n\":3}");
+	cr_assert(sl_config_lists(&config, SL_TEXT, "l", 5) && !sl_config_lists(&config, SL_TEXT, "l", 4));
+	cr_assert(!sl_config_lists(&config, SL_TEXT, "n", 3) && !sl_config_lists(&config, SL_TEXT, "absent", 3));
+	cr_assert(sl_json_equal(&config.json, sl_config_element(&config, SL_TEXT, "l", 2), "x"));
+	cr_assert_eq(sl_config_element(&config, SL_TEXT, "l", 4), 0);
+	cr_assert_eq(sl_config_element(&config, SL_TEXT, "n", 0), 0);
+}
+
 Test(config, booleans_and_strings)
 {
 	given("{\"t\":true,\"f\":false,\"n\":null,\"x\":1,\"s\":\"gpt\"}");

@@ -4,6 +4,7 @@
  */
 #include "checkpoint.h"
 #include "family.h"
+#include "linear.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -134,6 +135,30 @@ Test(oom, view_with_positions)
 	struct sl_model *model = checkpoint_open();
 	open_view(model, SL_VLLM, "tp2");
 	sl_model_close(model);
+}
+
+/* Experts, blocks, stacks that are padded, columns side by side, a list of modules in config.json. */
+Test(oom, quantised_experts)
+{
+	static const char *const names[] = { "fp8-block", "gptq", "fp8-tensor" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		struct family f = *family_find("qwen3-moe");
+		f.sizes = (struct sizes){ 2, 64, 8, 2, 16, 128, 64, 0 };
+		f.more.E = 3;
+		f.more.J = 128;
+		family_build(&f, &f.sizes, "BF16", NULL, false, format_find(names[i])->config);
+		linear_quantise(format_find(names[i]), "_proj.weight");
+		checkpoint_write(1);
+		open_model();
+		struct sl_model *model = checkpoint_open();
+		open_view(model, SL_VLLM, "tp2-ep");
+		open_view(model, SL_VLLM, "tp2-pp2");
+		open_view(model, SL_HF, "tp2");
+		sl_model_close(model);
+		checkpoint_teardown();
+		checkpoint_setup();
+	}
 }
 
 Test(oom, npy)

@@ -198,6 +198,213 @@ Test(piece, random_shapes)
 	}
 }
 
+/* ---- several pieces at once ---- */
+
+enum { PARTS_MAX = 9 };
+
+/* Whole parts, a row of each after another. */
+static unsigned char *whole_columns(const struct sl_piece *p)
+{
+	unsigned char *bytes = calloc(1, p->len);
+
+	for (uint32_t i = 0; i < p->compound->n; i++) {
+		const struct sl_piece *part = &p->compound->parts[i];
+		unsigned char *own = part->op == SL_OP_ZERO ? calloc(1, part->len) : whole_piece(part);
+		uint64_t width = part->len / part->count;
+		for (uint32_t row = 0; row < p->count; row++)
+			memcpy(bytes + row * p->run + part->off, own + row * width, width);
+		free(own);
+	}
+	return bytes;
+}
+
+static struct sl_piece columns(struct sl_piece *parts, struct sl_compound *compound, uint32_t n)
+{
+	struct sl_piece whole = { .op = SL_OP_COLUMNS, .count = parts[0].count, .compound = compound };
+
+	*compound = (struct sl_compound){ .n = n, .parts = parts };
+	for (uint32_t i = 0; i < n; i++) {
+		cr_assert_eq(parts[i].count, whole.count);
+		parts[i].off = whole.run;
+		whole.run += parts[i].len / parts[i].count;
+		whole.len += parts[i].len;
+	}
+	return whole;
+}
+
+/* The whole, and ranges of every kind: inside one part's row, over rows, of whole rows. */
+static void check_compound(const struct sl_piece *p, unsigned char *whole, unsigned n_reads)
+{
+	check_range(p, whole, 0, p->len);
+	check_range(p, whole, p->len, 0);
+	for (unsigned i = 0; i < n_reads; i++) {
+		uint64_t skip = i % 3 ? below(p->len) : below(p->count) * p->run, most = p->len - skip;
+		uint64_t len = i % 4 == 0   ? most
+			       : i % 4 == 1 ? 1 + below(most < 20 ? most : 20)
+			       : i % 4 == 2 ? 1 + below(most)
+					    : below(most / p->run + 1) * p->run;
+		check_range(p, whole, skip, len);
+	}
+	free(whole);
+}
+
+static struct sl_piece zeros(uint64_t width, uint32_t count)
+{
+	return (struct sl_piece){ .len = width * count, .count = count, .op = SL_OP_ZERO };
+}
+
+Test(piece, columns)
+{
+	/* Widths of the parts in elements, 0 for none; rows wider than what is read at once; a single row. */
+	static const struct {
+		uint32_t widths[4], gap, count;
+	} cases[] = {
+		{ { 1, 1 }, 0, 1 },	      { { 3, 5, 7 }, 2, 100 },	  { { 64, 32, 32 }, 32, 1000 },
+		{ { 1, 2000 }, 1, 90 },	      { { 40000, 30000 }, 3, 7 }, { { 70000, 10 }, 1, 6 },
+		{ { 100000, 100000 }, 0, 2 }, { { 65535, 1 }, 0, 5 },	  { { 65536, 1 }, 0, 5 },
+		{ { 9, 9, 9, 9 }, 5000, 40 }, { { 300000, 1 }, 0, 1 },	  { { 2 }, 1, 300 },
+	};
+
+	for (size_t i = 0; i < LEN(cases); i++) {
+		struct sl_piece parts[4];
+		struct sl_compound compound;
+		uint32_t n = 0;
+		for (; n < 4 && cases[i].widths[n]; n++)
+			parts[n] =
+				piece(SL_OP_COPY, SL_BF16, SL_BF16, cases[i].widths[n], cases[i].gap, cases[i].count);
+		struct sl_piece p = columns(parts, &compound, n);
+		check_compound(&p, whole_columns(&p), 60);
+	}
+}
+
+Test(piece, columns_of_zeros)
+{
+	struct sl_piece parts[] = { zeros(6, 70), piece(SL_OP_COPY, SL_BF16, SL_BF16, 11, 3, 70), zeros(2, 70),
+				    zeros(200000, 70) };
+	struct sl_compound compound;
+
+	for (uint32_t n = 2; n <= LEN(parts); n++) {
+		struct sl_piece p = columns(parts, &compound, n);
+		check_compound(&p, whole_columns(&p), 60);
+	}
+}
+
+Test(piece, columns_that_are_converted)
+{
+	static const enum sl_dtype dtypes[] = { SL_BF16, SL_F16, SL_F32 };
+
+	for (unsigned i = 0; i < 150; i++) {
+		struct sl_piece parts[PARTS_MAX];
+		struct sl_compound compound;
+		uint32_t n = (uint32_t)(1 + below(PARTS_MAX)), count = (uint32_t)(1 + below(60));
+		enum sl_dtype to = dtypes[below(3)];
+		for (uint32_t part = 0; part < n; part++) {
+			enum sl_dtype from = dtypes[below(3)];
+			parts[part] = piece(from == to ? SL_OP_COPY : SL_OP_CONVERT, from, to, 1 + below(400),
+					    below(50), count);
+			if (below(5) == 0)
+				parts[part] = zeros(sl_dtypes[to].bits / 8 * (1 + below(9)), count);
+		}
+		struct sl_piece p = columns(parts, &compound, n);
+		check_compound(&p, whole_columns(&p), 25);
+	}
+}
+
+/* Each element times the scale of its block, in F32, rounded once. */
+static unsigned char *whole_scaled(const struct sl_piece *p, uint64_t cols)
+{
+	const struct sl_piece *values = &p->compound->parts[0], *scales = &p->compound->parts[1];
+	const uint32_t *block = p->compound->block;
+	unsigned char *v = whole_piece(values), *s = whole_piece(scales), *bytes = malloc(p->len);
+	uint64_t in = sl_dtypes[values->to].bits / 8, out = sl_dtypes[p->to].bits / 8;
+	uint64_t scale_cols = (cols + block[1] - 1) / block[1];
+
+	for (uint64_t i = 0; i < p->count * cols; i++) {
+		float scale, product;
+		memcpy(&scale, s + 4 * (i / cols / block[0] * scale_cols + i % cols / block[1]), sizeof(scale));
+		product = (float)(twin_decode(values->to, v + i * in) * (double)scale);
+		uint32_t bits = twin_encode(p->to, (double)product);
+		memcpy(bytes + i * out, &bits, out);
+	}
+	free(v);
+	free(s);
+	return bytes;
+}
+
+static void check_scaled(enum sl_dtype from, enum sl_dtype scale, enum sl_dtype to, uint32_t rows, uint32_t cols,
+			 uint32_t block_rows, uint32_t block_cols, unsigned n_reads)
+{
+	uint32_t scale_rows = (rows + block_rows - 1) / block_rows, scale_cols = (cols + block_cols - 1) / block_cols;
+	struct sl_piece parts[] = {
+		piece(SL_OP_COPY, from, from, cols, 0, rows),
+		piece(scale == SL_F32 ? SL_OP_COPY : SL_OP_CONVERT, scale, SL_F32, scale_cols, 0, scale_rows),
+	};
+	const struct sl_compound compound = { .n = 2, .block = { block_rows, block_cols }, .parts = parts };
+	uint64_t size = sl_dtypes[to].bits / 8;
+	struct sl_piece p = { .op = SL_OP_SCALE,
+			      .to = (uint8_t)to,
+			      .count = rows,
+			      .run = cols * size,
+			      .len = rows * cols * size,
+			      .compound = &compound };
+
+	check_compound(&p, whole_scaled(&p, cols), n_reads);
+}
+
+/* 576 rows in blocks of 128 end inside the fifth, 130 columns inside the second. */
+Test(piece, B125_scale)
+{
+	check_scaled(SL_F8_E4M3, SL_F32, SL_BF16, 576, 130, 128, 128, 40);
+	check_scaled(SL_F8_E4M3, SL_BF16, SL_BF16, 130, 256, 128, 128, 40);
+	check_scaled(SL_F8_E4M3, SL_F32, SL_F16, 7, 3000, 4, 2500, 40);
+	check_scaled(SL_F8_E4M3, SL_F32, SL_F32, 5, 9, 1, 1, 40);
+	check_scaled(SL_BF16, SL_F32, SL_BF16, 33, 65, 8, 16, 40);
+	check_scaled(SL_F8_E4M3, SL_F32, SL_BF16, 1, 1, 128, 128, 4);
+}
+
+Test(piece, scale_of_random_shapes)
+{
+	for (unsigned i = 0; i < 60; i++)
+		check_scaled(SL_F8_E4M3, i % 2 ? SL_F32 : SL_BF16, i % 3 ? SL_BF16 : SL_F16, (uint32_t)(1 + below(60)),
+			     (uint32_t)(1 + below(300)), (uint32_t)(1 + below(40)), (uint32_t)(1 + below(200)), 20);
+}
+
+/* Scales multiply, whatever they are called: 0.5 times 1.0; and all codes. */
+Test(piece, B118_scale_multiplies)
+{
+	const float half = 0.5f;
+	unsigned char codes[256];
+	uint16_t got[256];
+
+	for (unsigned i = 0; i < 256; i++)
+		codes[i] = (unsigned char)i;
+	memcpy(source, codes, 256);
+	memcpy(source + 256, &half, 4);
+	fixture_file("shard", source, SOURCE);
+	close(shard.fd);
+	struct stat st;
+	shard.fd = open(fixture_path("shard"), O_RDONLY);
+	cr_assert(fstat(shard.fd, &st) == 0);
+	shard.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	const struct sl_piece parts[] = {
+		{ .len = 256, .run = 256, .stride = 256, .count = 1, .from = SL_F8_E4M3, .to = SL_F8_E4M3 },
+		{ .len = 4, .src = 256, .run = 4, .stride = 4, .count = 1, .from = SL_F32, .to = SL_F32 },
+	};
+	const struct sl_compound compound = { .n = 2, .block = { 128, 256 }, .parts = parts };
+	const struct sl_piece p = {
+		.op = SL_OP_SCALE, .to = SL_BF16, .count = 1, .run = 512, .len = 512, .compound = &compound
+	};
+	struct sl_error err = SL_ERROR_INIT;
+	cr_assert_eq(sl_piece_read(&model, &p, 0, 512, got, &err), 0, "%s", err.text);
+	cr_assert_eq(got[0x38], 0x3F00);
+	for (unsigned i = 0; i < 256; i++) {
+		if ((i & 0x7F) == 0x7F)
+			cr_assert((got[i] & 0x7FFF) > 0x7F80, "%02x is no number", i);
+		else
+			cr_assert_eq(got[i], twin_encode(SL_BF16, twin_decode(SL_F8_E4M3, &codes[i]) / 2), "%02x", i);
+	}
+}
+
 Test(piece, zeros_and_data)
 {
 	unsigned char bytes[16];
@@ -230,12 +437,16 @@ Test(piece, outside)
 /* Each op passes the source's failure on, with the file's name in front. */
 Test(piece, B163_source_is_too_short)
 {
-	static const enum sl_op op[] = { SL_OP_COPY, SL_OP_CONVERT, SL_OP_TRANSPOSE };
+	static const enum sl_op op[] = { SL_OP_COPY, SL_OP_CONVERT, SL_OP_TRANSPOSE, SL_OP_COLUMNS };
+	struct sl_piece parts[] = { piece(SL_OP_COPY, SL_BF16, SL_BF16, 100, 10, 200), zeros(7, 200) };
 	unsigned char *bytes = malloc(200 * 200 * 4);
+	struct sl_compound compound;
 
 	cr_assert_eq(ftruncate(open(fixture_path("shard"), O_WRONLY), 1000), 0);
 	for (size_t i = 0; i < LEN(op); i++) {
 		struct sl_piece p = piece(op[i], SL_BF16, op[i] == SL_OP_COPY ? SL_BF16 : SL_F32, 200, 10, 200);
+		if (op[i] == SL_OP_COLUMNS)
+			p = columns(parts, &compound, 2);
 		const struct sl_file file = {
 			.name = "part", .size = p.len, .model = &model, .pieces = &p, .n_pieces = 1
 		};

@@ -5,6 +5,8 @@
 
 #include "checkpoint.h"
 
+#include "slicer/header.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -28,6 +30,16 @@ static double decode(uint32_t bits, int exponent_bits, int mantissa_bits)
 	if (exponent == 0)
 		return sign * ldexp(mantissa, 1 - bias - mantissa_bits);
 	return sign * ldexp(1 + ldexp(mantissa, -mantissa_bits), exponent - bias);
+}
+
+/* E4M3 without infinities: only the greatest code is no number. */
+static double decode_f8(uint8_t bits)
+{
+	double sign = bits & 0x80 ? -1 : 1;
+
+	if ((bits & 0x7F) == 0x7F)
+		return (double)NAN;
+	return (bits & 0x78) == 0x78 ? sign * ldexp(8 + (bits & 7), 5) : decode(bits, 4, 3);
 }
 
 static uint32_t encode(double value, int exponent_bits, int mantissa_bits)
@@ -60,6 +72,8 @@ double twin_decode(int dtype, const unsigned char *at)
 	uint16_t half;
 	uint32_t word;
 
+	if (dtype == SL_F8_E4M3)
+		return decode_f8(at[0]);
 	memcpy(&half, at, sizeof(half));
 	if (dtype == SL_F16)
 		return decode(half, 5, 10);
@@ -233,6 +247,26 @@ static void add_tensor(struct made *made, const struct family_row *row, const st
 	made->cols = cols;
 }
 
+/* Does the rank hold that expert: all of them in order, or its own? vLLM, expert_map_manager.py: the first E % tp ranks have
+ * one more. */
+static bool has_expert(const struct family *f, const struct family_row *row, const struct sl_view *view,
+		       unsigned expert)
+{
+	unsigned tp = view->layout.tp, owner = 0, first = 0;
+
+	if (!strstr(row->name, "%e") || view->layout.experts == SL_EXPERTS_SLICED)
+		return true;
+	if (view->layout.experts == SL_EXPERTS_ROUND_ROBIN)
+		return expert % tp == view->rank;
+	for (; owner < tp; owner++) {
+		unsigned n = f->more.E / tp + (owner < f->more.E % tp);
+		if (expert >= first && expert < first + n)
+			break;
+		first += n;
+	}
+	return owner == view->rank;
+}
+
 static bool is_here(const struct family_row *row, const struct sl_view *view)
 {
 	if (row->place == FIRST)
@@ -260,14 +294,15 @@ static bool layer_is_here(const struct family *f, const struct family_row *row, 
 
 /* The name of the output that holds a row's tensor of a layer on this rank; NULL: none. */
 static const char *output_of(const struct family *f, const struct family_row *row, const struct sl_view *view,
-			     bool tied, unsigned layer, char name[200])
+			     bool tied, unsigned layer, unsigned expert, char name[200])
 {
 	bool fused = view->engine == &sl_engines[SL_VLLM], last = view->stage + 1 == view->layout.pp;
 
-	if ((tied && row->kind == HEAD) || !layer_is_here(f, row, view, layer))
+	if ((tied && row->kind == HEAD) || !layer_is_here(f, row, view, layer) || !family_has(f, row, layer) ||
+	    !has_expert(f, row, view, expert))
 		return NULL;
 	if (!fused)
-		return family_name(row->hf ? row->hf : row->name, layer, name);
+		return family_expert_name(row->hf ? row->hf : row->name, layer, expert, name);
 	if (tied && row->kind == EMBED && f->tied_head && (last || row->place == FIRST)) {
 		if (last)
 			return f->tied_head;
@@ -281,15 +316,12 @@ static const char *output_of(const struct family *f, const struct family_row *ro
 	return family_name(row->vllm[0] ? row->vllm : row->name, layer, name);
 }
 
-static unsigned layers_of(const struct family *f, const struct family_row *row)
-{
-	return strstr(row->name, "%u") ? f->sizes.L : 1;
-}
-
-static int dtype_of(const struct sl_view *view, const struct checkpoint_tensor *t)
+static int dtype_of(const struct sl_view *view, const struct family_row *row, const struct checkpoint_tensor *t)
 {
 	if (t->dtype != SL_F32 && t->dtype != SL_F16 && t->dtype != SL_BF16)
 		return t->dtype;
+	if (row->in_f32 && view->engine == &sl_engines[SL_VLLM])
+		return SL_F32;
 	if (view->layout.dtype >= 0)
 		return view->layout.dtype;
 	return view->engine == &sl_engines[SL_VLLM] ? (int)view->model->dtype : t->dtype;
@@ -314,43 +346,72 @@ static unsigned char *scale(const struct family *f, const struct sl_view *view, 
 	return NULL;
 }
 
-/* What is held as it is stored keeps its shape. */
-static void set_shape(const struct made *made, const struct checkpoint_tensor *t, uint64_t shape[4], unsigned *n_dims)
+/* What is held as it is stored keeps its shape; `experts` of them are one tensor. */
+static void set_shape(const struct made *made, const struct checkpoint_tensor *t, unsigned experts, uint64_t shape[4],
+		      unsigned *n_dims)
 {
 	*n_dims = t->n_dims;
 	memcpy(shape, t->shape, sizeof(t->shape));
-	if (t->n_dims <= 2) {
+	if (experts) {
+		*n_dims = 3;
+		shape[0] = experts, shape[1] = made->rows / experts, shape[2] = made->cols;
+	} else if (t->n_dims <= 2) {
 		shape[0] = made->rows;
 		shape[1] = made->cols;
 	}
 }
 
-unsigned char *twin_tensor(const struct family *f, const struct sl_view *view, bool tied, const char *name,
-			   uint64_t shape[4], unsigned *n_dims)
+/* How this rank takes part in a row's tensor. */
+static struct rank rank_of(const struct family_row *row, const struct sl_view *view)
 {
-	struct made made = { .bytes = NULL };
+	bool fused = view->engine == &sl_engines[SL_VLLM], apart = row->kind == VISION && !fused;
+
+	if (strstr(row->name, "%e") && view->layout.experts != SL_EXPERTS_SLICED)
+		apart = true;
+	return (struct rank){ apart ? 1 : view->layout.tp, apart ? 0 : view->rank, fused };
+}
+
+/* What the rows give to the tensor of that name, of one expert. */
+static const struct checkpoint_tensor *add_expert(struct made *made, const struct family *f, const struct sl_view *view,
+						  bool tied, unsigned expert, const char *name)
+{
+	bool fused = view->engine == &sl_engines[SL_VLLM];
+	const struct checkpoint_tensor *last = NULL;
 	char out[200], stored[200];
 
 	for (unsigned r = 0; r < f->n_rows; r++) {
-		const struct family_row *row = &f->rows[r];
-		bool fused = view->engine == &sl_engines[SL_VLLM];
-		struct rank rank = { view->layout.tp, view->rank, fused };
-		struct family_row plain = *row;
-		if (row->kind == VISION && !fused)
-			rank.tp = 1, rank.rank = 0;
-		if (!fused && (row->stored == TURNED || row->stored == GROUPS))
+		struct family_row plain = f->rows[r];
+		struct rank rank = rank_of(&plain, view);
+		if (!fused && (plain.stored == TURNED || plain.stored == GROUPS))
 			plain.share = WHOLE, plain.stored = AS_IS; /* only at tp 1 */
-		for (unsigned l = 0; l < layers_of(f, row); l++) {
-			const char *here = output_of(f, row, view, tied, l, out);
+		for (unsigned l = 0; expert < family_experts(f, &plain) && l < family_layers(f, &plain); l++) {
+			const char *here = output_of(f, &plain, view, tied, l, expert, out);
 			if (!here || strcmp(here, name) != 0)
 				continue;
-			const struct checkpoint_tensor *t = checkpoint_find(family_name(row->name, l, stored));
-			made.dtype = dtype_of(view, t);
-			add_tensor(&made, &plain, t, &f->sizes, &rank);
-			set_shape(&made, t, shape, n_dims);
+			last = checkpoint_find(family_expert_name(plain.name, l, expert, stored));
+			made->dtype = dtype_of(view, &plain, last);
+			add_tensor(made, &plain, last, &f->sizes, &rank);
 		}
 	}
-	if (!made.bytes && view->engine == &sl_engines[SL_VLLM])
+	return last;
+}
+
+unsigned char *twin_tensor(const struct family *f, const struct sl_view *view, bool tied, const char *name,
+			   uint64_t shape[4], unsigned *n_dims)
+{
+	const struct checkpoint_tensor *t, *last = NULL;
+	struct made made = { .bytes = NULL };
+	bool fused = view->engine == &sl_engines[SL_VLLM];
+	unsigned n = 0;
+
+	for (unsigned e = 0; e == 0 || e < f->more.E; e++) {
+		t = add_expert(&made, f, view, tied, e, name);
+		n += t && fused && strstr(name, "routed_experts.w");
+		last = t ? t : last;
+	}
+	if (last)
+		set_shape(&made, last, n, shape, n_dims);
+	if (!made.bytes && fused)
 		return scale(f, view, name, n_dims);
 	return made.bytes;
 }
@@ -368,17 +429,110 @@ static bool begins(const struct family *f, unsigned r, const struct sl_view *vie
 	return true;
 }
 
-unsigned twin_count(const struct family *f, const struct sl_view *view, bool tied)
+/* Outputs that a row begins: one for each layer, in engines that hold experts apart for each expert. */
+static unsigned count_row(const struct family *f, const struct family_row *row, const struct sl_view *view, bool tied)
 {
-	static const struct family_row any_layer = { .name = "%u" };
 	unsigned n = 0;
 	char out[200];
 
-	for (unsigned r = 0; r < f->n_rows; r++) {
-		for (unsigned l = 0; l < layers_of(f, &f->rows[r]); l++)
-			n += begins(f, r, view) && output_of(f, &f->rows[r], view, tied, l, out);
+	for (unsigned l = 0; l < family_layers(f, row); l++) {
+		unsigned here = 0;
+		for (unsigned e = 0; e < family_experts(f, row); e++)
+			here += output_of(f, row, view, tied, l, e, out) != NULL;
+		n += view->engine == &sl_engines[SL_VLLM] ? here > 0 : here;
 	}
+	return n;
+}
+
+static unsigned count_all(const struct family *f, const struct sl_view *view, bool tied)
+{
+	static const struct family_row any_layer = { .name = "%u" };
+	unsigned n = 0;
+
+	for (unsigned r = 0; r < f->n_rows; r++)
+		n += begins(f, r, view) ? count_row(f, &f->rows[r], view, tied) : 0;
 	for (unsigned l = 0; l < f->sizes.L && view->engine == &sl_engines[SL_VLLM]; l++)
 		n += 4 * layer_is_here(f, &any_layer, view, l);
 	return n;
+}
+
+/* ---- a whole view ---- */
+
+static void compare_tensor(const struct family *f, const struct sl_view *view, bool tied, const struct sl_output *out)
+{
+	uint64_t shape[4], n = 1;
+	unsigned n_dims;
+	unsigned char *want = twin_tensor(f, view, tied, out->name, shape, &n_dims), *got = checkpoint_read(view, out);
+
+	cr_assert(want != NULL, "%s: rank %u should have no '%s'", f->name, view->rank, out->name);
+	cr_assert_eq(n_dims, out->n_dims, "%s: %s: %u dimensions, not %u", f->name, out->name, out->n_dims, n_dims);
+	for (unsigned d = 0; d < n_dims; d++) {
+		cr_assert_eq(shape[d], out->shape[d], "%s: %s: %u, not %u", f->name, out->name, (unsigned)out->shape[d],
+			     (unsigned)shape[d]);
+		n *= shape[d];
+	}
+	cr_assert_eq(out->len, sl_dtype_bytes(out->dtype, n));
+	cr_assert(memcmp(want, got, out->len) == 0, "%s: %s tp%u rank %u stage %u: '%s' holds other bytes", f->name,
+		  view->engine->name, view->layout.tp, view->rank, view->stage, out->name);
+	free(want);
+	free(got);
+}
+
+/* Every file, its header parsed again, has the tensors that the view says; all of them once. */
+static void compare_files(const struct sl_view *view)
+{
+	struct sl_error err = SL_ERROR_INIT;
+	struct sl_tensor *tensors;
+	struct sl_arena arena;
+	uint32_t n, seen = 0;
+
+	sl_arena_init(&arena);
+	for (uint32_t f = 0; f < view->n_weights; f++) {
+		unsigned char *bytes = checkpoint_read_file(&view->files[f]);
+		int ret =
+			sl_header_parse(bytes, view->files[f].size, view->files[f].size, f, &arena, &tensors, &n, &err);
+		cr_assert_eq(ret, 0, "%s: %s", view->files[f].name, err.text);
+		for (uint32_t i = 0; i < n; i++, seen++) {
+			const struct sl_output *out = sl_view_find(view, tensors[i].name);
+			cr_assert(out && out->file == f && out->off == tensors[i].off && out->len == tensors[i].len,
+				  "%s", tensors[i].name);
+			cr_assert(out->dtype == tensors[i].dtype && out->n_dims == tensors[i].n_dims);
+			for (unsigned d = 0; d < out->n_dims; d++)
+				cr_assert_eq(out->shape[d], tensors[i].shape[d]);
+			bool sorted = i == 0 || tensors[i].dtype < tensors[i - 1].dtype ||
+				      (tensors[i].dtype == tensors[i - 1].dtype &&
+				       strcmp(tensors[i - 1].name, tensors[i].name) < 0);
+			cr_assert(sorted, "%s is in another place than its writer would put it", tensors[i].name);
+		}
+		free(bytes);
+	}
+	cr_assert_eq(seen, view->n_tensors);
+	sl_arena_release(&arena);
+}
+
+/* Pieces are in order, without gap or overlap, and end with the file. */
+static void check_pieces(const struct sl_view *view)
+{
+	for (uint32_t f = 0; f < view->n_files; f++) {
+		const struct sl_file *file = &view->files[f];
+		uint64_t off = 0;
+		for (uint32_t p = 0; p < file->n_pieces; off += file->pieces[p++].len)
+			cr_assert(file->pieces[p].off == off && file->pieces[p].len > 0);
+		cr_assert_eq(off, file->size, "%s", file->name);
+	}
+}
+
+void twin_compare(const struct family *f, const struct sl_view *view, bool tied)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < view->n_tensors; i++) {
+		compare_tensor(f, view, tied, &view->tensors[i]);
+		bytes += view->tensors[i].len;
+	}
+	cr_assert_eq(view->n_tensors, count_all(f, view, tied), "%s: %u tensors, not %u", f->name, view->n_tensors,
+		     count_all(f, view, tied));
+	cr_assert_eq(view->bytes, bytes);
+	compare_files(view);
+	check_pieces(view);
 }

@@ -13,10 +13,10 @@
 unsigned char *twin_tensor(const struct family *family, const struct sl_view *view, bool tied, const char *name,
 			   uint64_t shape[4], unsigned *n_dims);
 
-/* How many tensors the rank has. */
-unsigned twin_count(const struct family *family, const struct sl_view *view, bool tied);
+/* Every tensor of a view is the twin's and there is no other; its files, their headers parsed again, say the same. */
+void twin_compare(const struct family *family, const struct sl_view *view, bool tied);
 
-/* One element as a number, and a number as the bits of the nearest element, ties to even. */
+/* One element as a number, and a number as the bits of the nearest element, ties to even; F8_E4M3 is only read. */
 double twin_decode(int dtype, const unsigned char *at);
 uint32_t twin_encode(int dtype, double value);
 

@@ -1,0 +1,204 @@
+/*
+ * test_fill.c - filling several files at once, in windows of the source, against reading each of them piece by piece; and
+ * sources that shrink or change meanwhile.
+ */
+#include "fs/fill.h"
+#include "fs/guard.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SOURCE	(24u << 20) /* three windows */
+#define RANKS	4u
+#define PIECES	24u
+#define N_ROUND 20
+
+static struct sl_shard shard = { .name = "model.safetensors", .fd = -1 };
+static struct sl_model model = { .shards = { .shards = &shard, .n_shards = 1 } };
+static unsigned char data[300];
+
+static void make_source(void)
+{
+	unsigned char *bytes = malloc(SOURCE);
+	struct sl_error err = SL_ERROR_INIT;
+	struct stat st;
+
+	cr_assert(bytes != NULL);
+	for (size_t i = 0; i < SOURCE; i++)
+		bytes[i] = (unsigned char)(i * 2654435761u >> 13);
+	shard.fd = memfd_create("source", MFD_CLOEXEC);
+	cr_assert_eq(write(shard.fd, bytes, SOURCE), SOURCE);
+	free(bytes);
+	fstat(shard.fd, &st);
+	shard.size = SOURCE;
+	shard.mtime_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+	cr_assert_eq(guard_install(&err), 0);
+}
+
+TestSuite(fill, .init = make_source, .timeout = 120);
+
+static uint64_t below(uint64_t n)
+{
+	return (uint64_t)random() % n;
+}
+
+/* Runs of one rank of RANKS side by side, as a column slice, a row slice, or a few runs far apart. */
+static struct sl_piece copied(unsigned rank)
+{
+	static const uint64_t runs[] = { 2, 62, 768, 4096, 70000, 20000 };
+	struct sl_piece p = { .op = SL_OP_COPY, .run = runs[below(6)], .src = below(1 << 20) };
+	uint64_t width = RANKS * p.run, room = SOURCE - p.src - width;
+
+	p.src += rank * p.run;
+	p.stride = below(8) ? width : width + 300000;
+	p.count = (uint32_t)(1 + below(1 + (room / p.stride < 5000 ? room / p.stride : 5000)));
+	if (!below(4)) {
+		p.count = 1;
+		p.run = 1 + below(SOURCE - p.src);
+		p.stride = p.run;
+	}
+	p.len = p.count * p.run;
+	return p;
+}
+
+static struct sl_piece any_piece(unsigned rank)
+{
+	uint64_t kind = below(6);
+
+	if (kind == 0)
+		return (struct sl_piece){ .op = SL_OP_ZERO, .len = 1 + below(9 << 20) };
+	if (kind == 1)
+		return (struct sl_piece){ .op = SL_OP_DATA, .len = 1 + below(sizeof(data)), .data = data };
+	return copied(rank);
+}
+
+/* The files of RANKS ranks: the same pieces, each rank's own. */
+static void make_files(struct sl_file *files, struct sl_piece (*pieces)[PIECES], long seed)
+{
+	for (unsigned r = 0; r < RANKS; r++) {
+		srandom((unsigned)seed);
+		files[r] = (struct sl_file){ .name = "part", .model = &model, .pieces = pieces[r] };
+		files[r].n_pieces = (uint32_t)(1 + below(PIECES));
+		for (uint32_t i = 0; i < files[r].n_pieces; i++) {
+			pieces[r][i] = any_piece(r);
+			pieces[r][i].off = files[r].size;
+			files[r].size += pieces[r][i].len;
+		}
+	}
+}
+
+static void make_targets(struct fill_target *targets, const struct sl_file *files)
+{
+	for (unsigned r = 0; r < RANKS; r++) {
+		targets[r].file = &files[r];
+		targets[r].bytes = malloc(files[r].size);
+		cr_assert(targets[r].bytes != NULL);
+		memset(targets[r].bytes, 0xEE, files[r].size);
+	}
+}
+
+static void free_targets(struct fill_target *targets)
+{
+	for (unsigned r = 0; r < RANKS; r++)
+		free(targets[r].bytes);
+}
+
+/* All units, from the last to the first: no order is promised. */
+static int run(struct fill *fill, struct sl_error *err)
+{
+	int rc = 0;
+
+	for (size_t unit = fill_n_units(fill); !rc && unit-- > 0;)
+		rc = fill_unit(fill, unit, err);
+	return rc ? rc : fill_verify(fill, err);
+}
+
+static void compare(const struct fill_target *target, long seed)
+{
+	struct sl_error err = SL_ERROR_INIT;
+	unsigned char *want = malloc(target->file->size);
+
+	cr_assert_eq(sl_file_read(target->file, want, 0, target->file->size, &err), (ssize_t)target->file->size, "%s",
+		     err.text);
+	for (size_t i = 0; i < target->file->size; i++)
+		cr_assert_eq(want[i], target->bytes[i], "seed %ld: byte %zu of %zu", seed, i,
+			     (size_t)target->file->size);
+	free(want);
+}
+
+Test(fill, ranks_together_get_the_bytes_of_sl_file_read)
+{
+	struct sl_piece pieces[RANKS][PIECES];
+	struct sl_file files[RANKS];
+
+	for (long seed = 0; seed < N_ROUND; seed++) {
+		struct sl_error err = SL_ERROR_INIT;
+		struct fill_target targets[RANKS];
+		size_t n = seed % 2 ? RANKS : 1;
+		struct fill *fill;
+
+		make_files(files, pieces, seed);
+		make_targets(targets, files);
+		cr_assert_eq(fill_open(&fill, &model, targets, n, &err), 0, "%s", err.text);
+		cr_assert_eq(run(fill, &err), 0, "seed %ld: %s", seed, err.text);
+		for (size_t r = 0; r < n; r++)
+			compare(&targets[r], seed);
+		fill_close(fill);
+		free_targets(targets);
+	}
+}
+
+static int fill_whole(struct sl_error *err)
+{
+	struct sl_piece piece = { .op = SL_OP_COPY, .len = SOURCE, .run = SOURCE, .stride = SOURCE, .count = 1 };
+	struct sl_file file = { .name = "part", .size = SOURCE, .model = &model, .pieces = &piece, .n_pieces = 1 };
+	struct fill_target target = { &file, malloc(SOURCE) };
+	struct fill *fill;
+	int rc;
+
+	cr_assert_eq(fill_open(&fill, &model, &target, 1, err), 0);
+	rc = run(fill, err);
+	fill_close(fill);
+	free(target.bytes);
+	return rc;
+}
+
+Test(fill, a_source_that_shrinks_is_an_error_and_no_signal)
+{
+	struct sl_error err = SL_ERROR_INIT;
+
+	cr_assert_eq(ftruncate(shard.fd, SOURCE / 2), 0);
+	cr_assert_eq(fill_whole(&err), -ESTALE);
+	cr_assert(strstr(err.text, "model.safetensors: ") && strstr(err.text, "changed while mounted"), "%s", err.text);
+}
+
+Test(fill, a_source_that_was_written_to_is_noticed)
+{
+	struct sl_error err = SL_ERROR_INIT;
+
+	cr_assert_eq(pwrite(shard.fd, "x", 1, 5), 1);
+	shard.mtime_ns -= 1;
+	cr_assert_eq(fill_whole(&err), -ESTALE, "%s", err.text);
+}
+
+Test(fill, a_piece_beyond_its_shard_is_refused)
+{
+	struct sl_piece piece = {
+		.op = SL_OP_COPY, .src = SOURCE - 10, .len = 20, .run = 20, .stride = 20, .count = 1
+	};
+	struct sl_file file = { .name = "part", .size = 20, .model = &model, .pieces = &piece, .n_pieces = 1 };
+	unsigned char bytes[20];
+	struct fill_target target = { &file, bytes };
+	struct sl_error err = SL_ERROR_INIT;
+	struct fill *fill;
+
+	cr_assert_eq(fill_open(&fill, &model, &target, 1, &err), 0);
+	cr_assert_eq(run(fill, &err), -EIO);
+	fill_close(fill);
+}
