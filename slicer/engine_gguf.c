@@ -327,6 +327,16 @@ static const char *key_of(const struct family *family, const char *name, char ke
 	return key;
 }
 
+/* Positions that the model was made for; a number that is none is as good as none. */
+static uint64_t context_length(const struct sl_config *config)
+{
+	uint64_t n = 0;
+
+	if (sl_config_u64(config, SL_TEXT, "max_position_embeddings", &n, NULL) || n > UINT32_MAX)
+		return 2048;
+	return n;
+}
+
 static void add_sizes(struct sl_gguf *gguf, const struct sl_model *model, const struct family *family)
 {
 	const struct sl_dims *d = &model->config.dims[SL_TEXT];
@@ -335,7 +345,7 @@ static void add_sizes(struct sl_gguf *gguf, const struct sl_model *model, const 
 		uint64_t value;
 	} sizes[] = {
 		{ "block_count", d->layers },
-		{ "context_length", (uint64_t)number_of(&model->config, sl_config_find(&model->config, SL_TEXT, "max_position_embeddings"), 2048) },
+		{ "context_length", context_length(&model->config) },
 		{ "embedding_length", d->hidden },
 		{ "feed_forward_length", d->inter },
 		{ "attention.head_count", d->heads },

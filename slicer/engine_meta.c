@@ -162,7 +162,7 @@ int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, 
 	if (d->kv_heads % layout->tp || d->heads % layout->tp)
 		return sl_fail(err, EINVAL, "%llu attention heads with %llu kv heads do not divide by %u ranks", (unsigned long long)d->heads,
 			       (unsigned long long)d->kv_heads, layout->tp);
-	if (d->head_dim * d->heads != d->hidden || d->head_dim % 2)
+	if (!d->hidden || d->head_dim * d->heads != d->hidden || d->head_dim % 2)
 		return sl_fail(err, EINVAL, "Meta's code has heads of hidden / heads = %llu / %llu elements, an even number, not %llu",
 			       (unsigned long long)d->hidden, (unsigned long long)d->heads, (unsigned long long)d->head_dim);
 	return visit_all(&(struct walk){ .model = model, .layout = layout, .err = err });
