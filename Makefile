@@ -74,7 +74,7 @@ fuse_api    := $(shell pkg-config --atleast-version=3.17.1 fuse3 2>/dev/null && 
 endif
 fuse_cflags += -DFUSE_USE_VERSION=$(fuse_api)
 
-slicer_libs := -llz4
+slicer_libs := -llz4 -lm
 thread_libs := -pthread
 
 # CUDA: compiled in when there are kernels and a compiler for them; the runtime is linked statically, so the same

@@ -344,12 +344,14 @@ int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const stru
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
 	struct sl_matrix m = sl_stored_matrix(values, row), s = sl_stored_matrix(scales, row);
-	struct sl_range blocks = { rows.first / block[0], (rows.n + block[0] - 1) / block[0], 0 };
+	struct sl_range blocks = { 0, 0, 0 };
 	struct sl_piece piece = { .op = SL_OP_SCALE, .to = (uint8_t)to, .count = (uint32_t)rows.n, .run = sl_dtype_bytes(to, m.cols) }, *parts;
 	struct sl_compound *compound;
 
-	if (rows.first % block[0] || blocks.first + blocks.n > s.rows)
-		return sl_fail(plan->err, EINVAL, "tensor '%s': rows from %llu on do not begin with a block of scales", SL_ESC(values->name),
+	if (block[0] && block[1])
+		blocks = (struct sl_range){ rows.first / block[0], (rows.n + block[0] - 1) / block[0], 0 };
+	if (!blocks.n || rows.first % block[0] || blocks.first + blocks.n > s.rows)
+		return sl_fail(plan->err, EINVAL, "tensor '%s': rows from %llu on are no whole blocks of its scales", SL_ESC(values->name),
 			       (unsigned long long)rows.first);
 	plan->tensors[plan->n_tensors - 1].dtype = values->dtype;
 	int ret = sl_plan_column(plan, row, values, 0, rows, (struct sl_range){ 0, m.cols, 0 });

@@ -144,6 +144,33 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.file_name = sl_gpt_oss_name,
 		.beside = sl_gpt_oss_beside,
 	},
+	[SL_META] = {
+		.name = "meta",
+		.title = "Meta's own code for Llama",
+		.version = "llama, llama3, llama-models",
+		.holds = "Llama 1, 2, 3.x; BF16, F16, F32",
+		.usage = "torchrun --nproc-per-node N example_chat_completion.py --ckpt_dir %s --tokenizer_path tokenizer.model",
+		.ranks = "mp",
+		.layouts = "mp16",
+		.as_stored = true,
+		.check = sl_meta_check,
+		.plan = sl_meta_plan,
+		.container = &sl_pth,
+		.file_name = sl_meta_name,
+		.beside = sl_meta_beside,
+	},
+	[SL_GGUF] = {
+		.name = "gguf",
+		.title = "llama.cpp",
+		.version = "GGUF 3",
+		.holds = "Llama 3, Mistral, Qwen2, Qwen3 with a byte-pair tokenizer.json; BF16, F16, F32",
+		.usage = "llama-cli -m %s/model.gguf",
+		.as_stored = true,
+		.check = sl_gguf_check,
+		.plan = sl_gguf_plan,
+		.container = &sl_gguf_container,
+		.file_name = sl_gguf_name,
+	},
 };
 /* clang-format on */
 

@@ -31,6 +31,8 @@ enum sl_engine_id {
 	SL_DCP,
 	SL_SERVERLESSLLM,
 	SL_GPT_OSS,
+	SL_META,
+	SL_GGUF,
 	SL_N_ENGINES
 };
 

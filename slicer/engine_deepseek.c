@@ -195,7 +195,7 @@ static int add_unscaled(struct sl_plan *plan, const char *name, const struct sl_
 	struct sl_matrix m = sl_stored_matrix(values, &plain), s = sl_stored_matrix(scales, &plain);
 	uint64_t shape[2] = { cut->n, m.cols };
 
-	if (!s.rows || !s.cols || m.rows % s.rows || m.cols % s.cols)
+	if (!s.rows || !s.cols || !m.rows || !m.cols || m.rows % s.rows || m.cols % s.cols)
 		return sl_fail(plan->err, EINVAL, "tensor '%s': its blocks are not whole ones of '%s'", SL_ESC(scales->name),
 			       SL_ESC(values->name));
 	const uint64_t block[2] = { m.rows / s.rows, m.cols / s.cols };

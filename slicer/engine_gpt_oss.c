@@ -76,7 +76,7 @@ static const struct field {
 
 static int add_joined(struct sl_plan *plan, const char *name, const struct sl_tensor *const *tensors, unsigned n)
 {
-	uint64_t shape[SL_DIMS_MAX];
+	uint64_t shape[SL_DIMS_MAX] = { 0 };
 
 	memcpy(shape, tensors[0]->shape, tensors[0]->n_dims * sizeof(*shape));
 	int ret = sl_plan_tensor(plan, name, tensors[0]->dtype);

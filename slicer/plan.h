@@ -112,7 +112,7 @@ struct sl_container {
 	int (*lay)(struct sl_plan *plan);
 };
 
-extern const struct sl_container sl_safetensors;
+extern const struct sl_container sl_safetensors, sl_pth;
 
 /* One more file at the end of view->files, of which earlier pointers are no good then; NULL without memory. */
 struct sl_file *sl_plan_file(struct sl_plan *plan);
@@ -167,6 +167,18 @@ int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engin
 int sl_gpt_oss_plan(struct sl_plan *plan);
 char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_gpt_oss_beside(struct sl_plan *plan);
+
+/* engine_meta.c */
+int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_meta_plan(struct sl_plan *plan);
+char *sl_meta_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+int sl_meta_beside(struct sl_plan *plan);
+
+/* engine_gguf.c */
+extern const struct sl_container sl_gguf_container;
+int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_gguf_plan(struct sl_plan *plan);
+char *sl_gguf_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 
 /* engine_dcp.c */
 int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);

@@ -30,7 +30,7 @@ static bool reserve(struct sl_text *text, size_t more)
 
 void sl_text_add(struct sl_text *text, const char *bytes, size_t len)
 {
-	if (!reserve(text, len))
+	if (len == 0 || !reserve(text, len))
 		return;
 	memcpy(text->bytes + text->len, bytes, len);
 	text->len += len;

@@ -16,7 +16,7 @@ struct sl_text {
 
 #define SL_TEXT_INIT { NULL, 0, 0, false }
 
-void sl_text_add(struct sl_text *text, const char *bytes, size_t len);
+void sl_text_add(struct sl_text *text, const char *bytes, size_t len); /* `bytes` may be NULL when len is 0 */
 void sl_text_u64(struct sl_text *text, uint64_t value); /* in decimal */
 void sl_text_printf(struct sl_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

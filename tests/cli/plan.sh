@@ -48,6 +48,7 @@ prints "^# dcp/tp2/shard-00002-model-00001-of-00005.safetensors, " "$RANKFS" pla
 prints "^# serverlessllm/tp2/rank_1/tensor.data_0, " "$RANKFS" plan model serverlessllm/tp2
 fails 32 "runs GptOssForCausalLM, not LlamaForCausalLM" "$RANKFS" plan model gpt-oss
 fails 32 "not LlamaForCausalLM" "$RANKFS" plan model deepseek/mp2
+fails 32 "gguf: .*tokenizer.json does not exist" "$RANKFS" plan model gguf
 
 fails 32 "do not divide by tp 3" "$RANKFS" plan model vllm/tp3
 fails 32 "'x' is no layout" "$RANKFS" plan model vllm/x

@@ -14,6 +14,7 @@ export ENGINES=${env##*$'\n'}
 exec tests/run.sh \
 	"tests/engines/load.sh llama transformers_load.py" \
 	"tests/engines/load.sh llama libraries.py" \
+	"tests/engines/load.sh llama torch_load.py" \
 	"tests/engines/vllm.sh llama 1" \
 	"tests/engines/vllm.sh llama 2" \
 	"tests/engines/vllm.sh llama 1 2" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""transformers_load.py SOURCE MOUNT - transformers loads hf/tp1/rank-0: no key missing, none left over, same logits."""
+"""transformers_load.py SOURCE MOUNT - transformers loads hf/ and airllm/: no key missing, none left over, same logits."""
 import os
 import pathlib
 import sys
@@ -23,9 +23,11 @@ def logits(directory):
 
 def main():
     source, mount = map(pathlib.Path, sys.argv[1:3])
-    expected, ours = logits(source), logits(mount / "hf/tp1/rank-0")
-    assert torch.equal(expected, ours), f"logits differ by up to {(expected - ours).abs().max()}"
-    print(f"{tuple(ours.shape)} logits equal")
+    expected = logits(source)
+    for path in ("hf/tp1/rank-0", "hf/layers", "airllm"):
+        ours = logits(mount / path)
+        assert torch.equal(expected, ours), f"{path}: logits differ by up to {(expected - ours).abs().max()}"
+        print(f"{path}: {tuple(ours.shape)} logits equal")
 
 
 if __name__ == "__main__":

@@ -338,3 +338,169 @@ Test(engines, gpt_oss_refuses_others)
 	checkpoint_view_refused(model, "gpt-oss", "gpt-oss: ", "not LlamaForCausalLM", NULL);
 	sl_model_close(model);
 }
+
+/* ---- meta/ ---- */
+
+Test(engines, meta_turns_halves_to_pairs)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "meta/mp2", 0, 1);
+
+#define Q "model.layers.0.self_attn.q_proj.weight"
+	checkpoint_expect(view, "layers.0.attention.wq.weight",
+			  Q "[8:9] " Q "[10:11] " Q "[9:10] " Q "[11:12] " Q "[12:13] " Q "[14:15] " Q "[13:14] " Q "[15:16]");
+#undef Q
+	checkpoint_expect(view, "layers.0.attention.wo.weight", "model.layers.0.self_attn.o_proj.weight[:,8:16]");
+	checkpoint_expect(view, "tok_embeddings.weight", "model.embed_tokens.weight[:,8:16]");
+	checkpoint_expect(view, "output.weight", "lm_head.weight[32:64]");
+	cr_expect_str_eq(names_of(view), "consolidated.01.pth params.json");
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+static uint64_t number_at(const unsigned char *bytes, unsigned size)
+{
+	uint64_t value = 0;
+
+	for (unsigned i = size; i-- > 0;)
+		value = value << 8 | bytes[i];
+	return value;
+}
+
+/* The directory names each entry where it is, and every tensor begins at a multiple of 64. */
+Test(engines, meta_is_a_zip_archive)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "meta/mp2", 0, 0);
+	const struct sl_file *file = &view->files[0];
+	unsigned char *bytes = checkpoint_read_file(file), *end = bytes + file->size - 22;
+	const unsigned char *entry = bytes + number_at(end + 16, 4);
+
+	cr_assert_eq(number_at(end, 4), 0x06054b50);
+	cr_assert_eq(number_at(end + 8, 2), view->n_tensors + 3);
+	for (uint64_t i = 0; i < number_at(end + 8, 2); i++) {
+		const unsigned char *local = bytes + number_at(entry + 42, 4);
+		cr_assert_eq(number_at(entry, 4), 0x02014b50);
+		cr_assert_eq(number_at(local, 4), 0x04034b50);
+		cr_assert_eq(number_at(local + 18, 4), number_at(entry + 20, 4), "sizes");
+		cr_assert_eq(memcmp(local + 30, entry + 46, number_at(local + 26, 2)), 0, "names");
+		cr_assert_eq((local - bytes + 30 + number_at(local + 26, 2) + number_at(local + 28, 2)) % 64, 0);
+		entry += 46 + number_at(entry + 28, 2) + number_at(entry + 30, 2);
+	}
+	for (uint32_t i = 0; i < view->n_tensors; i++)
+		cr_expect_eq(view->tensors[i].off % 64, 0);
+	free(bytes);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, meta_says_the_size_of_the_feed_forward)
+{
+	struct sl_model *model = llama("BF16", 1);
+	struct sl_view *view = checkpoint_view(model, "meta/mp1", 0, 0);
+	const char *text = text_of(view, "params.json"), *multiple = strstr(text, "multiple_of\": "), *factor = strstr(text, "multiplier\": ");
+	uint64_t unit, size;
+
+	cr_assert(multiple && factor, "%s", text);
+	unit = strtoull(multiple + 14, NULL, 10);
+	size = (uint64_t)(strtod(factor + 13, NULL) * (8 * 16 / 3));
+	cr_expect_eq((size + unit - 1) / unit * unit, 24, "as Meta's code computes it: %s", text);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, meta_refuses)
+{
+	const struct sizes sizes = { 2, 16, 4, 2, 8, 24, 64, 0 };
+	struct sl_model *model = llama("BF16", 1);
+
+	checkpoint_view_refused(model, "meta/mp4", "4 attention heads with 2 kv heads do not divide by 4 ranks", "(mp 1, 2 work)", NULL);
+	sl_model_close(model);
+	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
+	checkpoint_write(1);
+	model = checkpoint_open();
+	checkpoint_view_refused(model, "meta/mp1", "heads of hidden / heads = 16 / 4 elements", "not 8", NULL);
+	sl_model_close(model);
+	model = family_open(family_find("gpt2"), "F32", NULL, true);
+	checkpoint_view_refused(model, "meta/mp1", "runs LlamaForCausalLM, not GPT2LMHeadModel", NULL);
+	sl_model_close(model);
+}
+
+/* ---- gguf/ ---- */
+
+#define PATTERN                                                                                                                  \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|" \
+	"\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define TOKENIZER(vocab, merges)                                                                                          \
+	"{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true},{\"id\":4,\"content\":\"x\",\"special\":false}]," \
+	"\"pre_tokenizer\":{\"pattern\":{\"Regex\":\"" PATTERN "\"}},\"model\":{\"vocab\":" vocab ",\"merges\":" merges "}}"
+#define VOCAB "{\"a\":0,\"b\":1,\"ab\":2}"
+
+static struct sl_model *llama_with(const char *tokenizer)
+{
+	if (tokenizer)
+		fixture_text("tokenizer.json", tokenizer);
+	return llama("BF16", 1);
+}
+
+/* Do the bytes of a file's beginning have this string, with its length in front as GGUF has it? */
+static bool has_string(const unsigned char *bytes, size_t len, const char *string)
+{
+	unsigned char counted[64] = { (unsigned char)strlen(string) };
+
+	memcpy(counted + 8, string, strlen(string));
+	return memmem(bytes, len, counted, 8 + strlen(string));
+}
+
+Test(engines, gguf_has_tensors_and_tokenizer)
+{
+	struct sl_model *model = llama_with(TOKENIZER(VOCAB, "[\"a b\",[\"b\",\"a\"]]"));
+	struct sl_view *view = checkpoint_view(model, "gguf", 0, 0);
+	const struct sl_file *file = &view->files[0];
+	unsigned char *bytes = checkpoint_read_file(file);
+	static const char *const strings[] = { "general.architecture", "llama", "llama-bpe", "a", "ab", "<s>", "x", "[PAD5]", "[PAD63]",
+					       "a b", "b a", "blk.1.ffn_down.weight", "output.weight" };
+
+	cr_expect_str_eq(names_of(view), "model.gguf");
+	cr_assert_eq(memcmp(bytes, "GGUF", 4), 0);
+	cr_expect_eq(number_at(bytes + 4, 4), 3);
+	cr_expect_eq(number_at(bytes + 8, 8), view->n_tensors);
+	for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++)
+		cr_expect(has_string(bytes, file->pieces[0].len, strings[i]), "no '%s'", strings[i]);
+	for (uint32_t i = 0; i < view->n_tensors; i++)
+		cr_expect_eq(view->tensors[i].off % 32, 0, "%s", view->tensors[i].name);
+#define K "model.layers.1.self_attn.k_proj.weight"
+	checkpoint_expect(view, "blk.1.attn_k.weight",
+			  K "[0:1] " K "[2:3] " K "[1:2] " K "[3:4] " K "[4:5] " K "[6:7] " K "[5:6] " K "[7:8]");
+#undef K
+	checkpoint_expect(view, "blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight");
+	cr_expect_eq(sl_view_find(view, "output_norm.weight")->dtype, SL_F32);
+	free(bytes);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+Test(engines, gguf_refuses)
+{
+	static const struct {
+		const char *tokenizer, *why;
+	} cases[] = {
+		{ NULL, "the source's tokenizer.json does not exist" },
+		{ "{}", "by none of the patterns that have a name in llama.cpp" },
+		{ TOKENIZER(VOCAB, "[]") "}", "tokenizer.json: " },
+		{ TOKENIZER("{\"a\":64}", "[]"), "token number 64, but config.json has a vocabulary of 64" },
+		{ TOKENIZER("{\"a\":\"0\"}", "[]"), "a token is no text with a number" },
+		{ TOKENIZER("[]", "[]"), "model.vocab is no object" },
+		{ TOKENIZER(VOCAB, "{}"), "model.merges is no list" },
+		{ TOKENIZER(VOCAB, "[[\"a\"]]"), "merge 0 is no pair" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sl_model *model = llama_with(cases[i].tokenizer);
+		checkpoint_view_refused(model, "gguf", cases[i].why, NULL);
+		sl_model_close(model);
+	}
+	struct sl_model *model = family_open(family_find("gpt2"), "F32", NULL, true);
+	checkpoint_view_refused(model, "gguf", "not for GPT2LMHeadModel", NULL);
+	sl_model_close(model);
+}

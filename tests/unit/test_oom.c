@@ -108,6 +108,23 @@ Test(oom, view)
 	sl_model_close(model);
 }
 
+Test(oom, views_of_other_containers)
+{
+	static const char tokenizer[] =
+		"{\"x\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?"
+		"[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\","
+		"\"model\":{\"vocab\":{\"a\":0,\"b\":1},\"merges\":[[\"a\",\"b\"]]}}";
+	const struct sizes sizes = { 1, 16, 4, 2, 4, 24, 64, 0 };
+
+	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	open_view(model, SL_META, "mp2");
+	fixture_text("tokenizer.json", tokenizer);
+	open_view(model, SL_GGUF, "");
+	sl_model_close(model);
+}
+
 Test(oom, view_with_positions)
 {
 	const struct family *f = family_find("bert");
