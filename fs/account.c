@@ -14,10 +14,10 @@ enum { NAMES_SHOWN = 10 };
 
 /* Of one stored tensor. */
 struct use {
-	uint64_t bytes;     /* read by all ranks */
-	uint64_t most;      /* read by one rank */
+	uint64_t bytes;	    /* read by all ranks */
+	uint64_t most;	    /* read by one rank */
 	uint64_t this_rank; /* read by the rank that is being added */
-	uint32_t ranks;     /* that read it */
+	uint32_t ranks;	    /* that read it */
 	bool converted;
 };
 
@@ -82,7 +82,8 @@ static void find_reasons(struct account *account)
 	}
 }
 
-int account_open(struct account **out, const struct sl_model *model, const struct sl_engine *engine, struct sl_error *err)
+int account_open(struct account **out, const struct sl_model *model, const struct sl_engine *engine,
+		 struct sl_error *err)
 {
 	struct account *account = *out = calloc(1, sizeof(*account));
 	size_t n = model->shards.n_tensors + 1u;
@@ -203,7 +204,8 @@ void account_print(const struct account *account)
 	uint64_t n = 0;
 	char why[128];
 
-	print_figure("held", sums.held, sums.held == shards->n_tensors ? " tensors, all of them" : " of the checkpoint's tensors");
+	print_figure("held", sums.held,
+		     sums.held == shards->n_tensors ? " tensors, all of them" : " of the checkpoint's tensors");
 	print_figure("  split", sums.split, " are cut: a rank has a part of each");
 	print_figure("  replicated", sums.replicated, " are whole on several ranks");
 	print_figure("  whole", sums.whole, " are whole on one rank");

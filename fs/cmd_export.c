@@ -147,7 +147,9 @@ static int run(struct target *target, const struct arguments *arguments, struct 
 
 int cmd_export(int argc, char **argv)
 {
-	const struct argument_rules rules = { .min = 3, .max = 3, .flags = ARGUMENT_FORCE | ARGUMENT_SYNC | ARGUMENT_JOBS };
+	const struct argument_rules rules = { .min = 3,
+					      .max = 3,
+					      .flags = ARGUMENT_FORCE | ARGUMENT_SYNC | ARGUMENT_JOBS };
 	struct arguments arguments;
 	struct target target = { 0 };
 	struct sl_error err = SL_ERROR_INIT;

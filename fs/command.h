@@ -8,7 +8,7 @@
 
 enum exit_code {
 	EXIT_OK = 0,
-	EXIT_USAGE = 1,   /* wrong arguments or options, no permission */
+	EXIT_USAGE = 1,	  /* wrong arguments or options, no permission */
 	EXIT_SYSTEM = 2,  /* out of memory, a device, a write error */
 	EXIT_REFUSED = 32 /* the checkpoint, the layout or the mount is refused */
 };
@@ -16,8 +16,8 @@ enum exit_code {
 struct command {
 	const char *name;
 	int (*run)(int argc, char **argv); /* argv[0] is the command's name */
-	const char *arguments;             /* "SOURCE [PATH] [--json]" */
-	const char *summary;               /* one line */
+	const char *arguments;		   /* "SOURCE [PATH] [--json]" */
+	const char *summary;		   /* one line */
 };
 
 /* To add a command: a row in main.c, and a file cmd_NAME.c. */

@@ -20,15 +20,16 @@ struct export_file {
 	bool done;
 };
 
-struct export {
+struct export
+{
 	struct tree *tree;
-	int dest;        /* the directory */
-	bool force;      /* write what is there already, too */
-	bool sync;       /* wait until it is on the disk */
-	bool quiet;      /* no line for each file: there is a bar */
+	int dest;   /* the directory */
+	bool force; /* write what is there already, too */
+	bool sync;  /* wait until it is on the disk */
+	bool quiet; /* no line for each file: there is a bar */
 	struct export_file *files;
 	size_t n, cap;
-	uint64_t total;  /* bytes to write */
+	uint64_t total; /* bytes to write */
 	_Atomic size_t next;
 	_Atomic uint64_t written;
 	_Atomic bool stop;

@@ -48,9 +48,9 @@ struct line {
 	const struct sl_view *view;
 	bool active;
 	uint32_t pos;
-	uint64_t opened;	/* ns: when pos was answered */
-	_Atomic uint64_t seen;	/* ns: the last sign of its reader */
-	uint64_t served;	/* when a part of it was last staged, on the clock of events */
+	uint64_t opened;       /* ns: when pos was answered */
+	_Atomic uint64_t seen; /* ns: the last sign of its reader */
+	uint64_t served;       /* when a part of it was last staged, on the clock of events */
 	uint32_t n_parts;
 	struct part parts[];
 };

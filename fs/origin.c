@@ -341,7 +341,9 @@ static void print_compound(FILE *out, const struct origin_walk *walk, const stru
 
 	fputs(p->op == SL_OP_COLUMNS ? "(by columns: " : "(", out);
 	for (uint32_t i = 0; i < c->n; i++) {
-		const struct origin_term part = { .len = c->parts[i].len, .pieces = &c->parts[i], .n_lanes = 1, .repeats = 1, .merged = 1 };
+		const struct origin_term part = {
+			.len = c->parts[i].len, .pieces = &c->parts[i], .n_lanes = 1, .repeats = 1, .merged = 1
+		};
 		fputs(i ? between : "", out);
 		print_lane(out, walk, &part, 0);
 	}

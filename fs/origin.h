@@ -39,9 +39,9 @@ struct origin_walk {
 struct origin_term {
 	uint64_t off, len;
 	const struct sl_piece *pieces; /* the first of each lane */
-	uint32_t n_lanes;              /* pieces that repeat together; 1: no group, or a piece that repeats alone */
-	uint32_t repeats;              /* how often; 1: once */
-	uint32_t merged;               /* n_lanes 1, repeats 1: so many pieces that continue each other */
+	uint32_t n_lanes;	       /* pieces that repeat together; 1: no group, or a piece that repeats alone */
+	uint32_t repeats;	       /* how often; 1: once */
+	uint32_t merged;	       /* n_lanes 1, repeats 1: so many pieces that continue each other */
 };
 
 void origin_walk_init(struct origin_walk *walk, const struct origins *origins, const struct sl_output *output);

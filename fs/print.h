@@ -19,7 +19,7 @@ struct figure {
 };
 
 struct figure print_size(uint64_t bytes); /* "512 B", "1.50 KiB", "14.9 GiB": three digits, powers of 1024 */
-struct figure print_count(uint64_t n);    /* "8,030,261,248" */
+struct figure print_count(uint64_t n);	  /* "8,030,261,248" */
 
 /* Text of a checkpoint or a directory, escaped as sl_escape() does, whole. */
 void print_escaped(FILE *out, const char *text);
@@ -64,7 +64,7 @@ struct json_writer {
 
 void json_init(struct json_writer *json, FILE *out, unsigned unfolded);
 void json_begin(struct json_writer *json, const char *key, char bracket); /* '{' or '[' */
-void json_end(struct json_writer *json, char bracket);                    /* '}' or ']' */
+void json_end(struct json_writer *json, char bracket);			  /* '}' or ']' */
 void json_string(struct json_writer *json, const char *key, const char *value);
 void json_number(struct json_writer *json, const char *key, uint64_t value);
 void json_bool(struct json_writer *json, const char *key, bool value);

@@ -20,8 +20,8 @@
  * cannot mix them in one inode. */
 enum serve_mode {
 	SERVE_STREAMED, /* computed as it is read, kept in the page cache */
-	SERVE_LIVE,     /* a text that changes: past the page cache, of unknown size */
-	SERVE_PASSED,   /* read by the kernel from another file: one of the source, or one in memory (stage.h) */
+	SERVE_LIVE,	/* a text that changes: past the page cache, of unknown size */
+	SERVE_PASSED,	/* read by the kernel from another file: one of the source, or one in memory (stage.h) */
 	N_SERVE_MODES
 };
 

@@ -21,11 +21,11 @@
 struct slots;
 
 struct slot {
-	int fd;               /* the only one: read-write */
+	int fd;		      /* the only one: read-write */
 	unsigned char *bytes; /* `size` of them may be touched */
-	uint64_t size;        /* of the file */
+	uint64_t size;	      /* of the file */
 	uint64_t capacity;    /* what it costs of the budget: the size in whole huge pages */
-	int backing;          /* the caller's: what the kernel calls this file, 0 before it has been told */
+	int backing;	      /* the caller's: what the kernel calls this file, 0 before it has been told */
 };
 
 /* Memory for slots of `budget` bytes in all. */

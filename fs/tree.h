@@ -28,7 +28,7 @@ enum node_kind {
 	NODE_FILE,   /* a virtual file of pieces: node->file */
 	NODE_SOURCE, /* the same bytes as a file of the source: node->path, relative to the source directory */
 	NODE_TEXT,   /* text computed when it is opened, of a size known before (README.txt, weight.txt) */
-	NODE_LIVE,   /* text that changes (.rankfs/status): as in /proc its size shows as 0, and it is read to its end */
+	NODE_LIVE, /* text that changes (.rankfs/status): as in /proc its size shows as 0, and it is read to its end */
 };
 
 struct node {
@@ -38,20 +38,20 @@ struct node {
 	enum node_kind kind;
 	uint64_t size;
 	struct timespec mtime;
-	const struct sl_file *file;      /* NODE_FILE */
-	const char *path;                /* NODE_SOURCE */
-	const struct sl_output *tensor;  /* files that show one tensor: its .npy and .txt, for the xattrs; else NULL */
-	const struct sl_view *view;      /* files of a view; else NULL */
-	struct dir *dir;                 /* NODE_DIR: private to tree.c */
+	const struct sl_file *file;	/* NODE_FILE */
+	const char *path;		/* NODE_SOURCE */
+	const struct sl_output *tensor; /* files that show one tensor: its .npy and .txt, for the xattrs; else NULL */
+	const struct sl_view *view;	/* files of a view; else NULL */
+	struct dir *dir;		/* NODE_DIR: private to tree.c */
 	/* What has been done with it, for status; relaxed atomics. */
 	_Atomic uint64_t n_opens, n_reads, bytes_read, n_errors;
 };
 
 struct tree_options {
-	const char *engine;      /* show only this engine's directory (-o engine=vllm); NULL: all */
-	const char *layout;      /* show only this layout (-o tp=8); NULL: all that make sense */
+	const char *engine; /* show only this engine's directory (-o engine=vllm); NULL: all */
+	const char *layout; /* show only this layout (-o tp=8); NULL: all that make sense */
 	struct sl_view_options view;
-	const char *mountpoint;  /* for README.txt; NULL: none */
+	const char *mountpoint; /* for README.txt; NULL: none */
 };
 
 struct tree;
@@ -69,14 +69,16 @@ struct node *tree_by_ino(struct tree *tree, uint64_t ino);
 
 /* The child `name` of `dir`. -ENOENT; -ENOTDIR; -EINVAL with a sentence when the name is a layout that this model cannot
  * have. */
-int tree_lookup(struct tree *tree, struct node *dir, const char *name, struct node **out, struct sl_error *err) SL_MUST_CHECK;
+int tree_lookup(struct tree *tree, struct node *dir, const char *name, struct node **out,
+		struct sl_error *err) SL_MUST_CHECK;
 
 /* Walk a path of names joined by '/' from the root. "" and "/" are the root. */
 int tree_path(struct tree *tree, const char *path, struct node **out, struct sl_error *err) SL_MUST_CHECK;
 
 /* The children that a listing shows, in order (weight files in the engine's order of execution). The array belongs to
  * the tree and stays good. */
-int tree_children(struct tree *tree, struct node *dir, struct node *const **children, size_t *n, struct sl_error *err) SL_MUST_CHECK;
+int tree_children(struct tree *tree, struct node *dir, struct node *const **children, size_t *n,
+		  struct sl_error *err) SL_MUST_CHECK;
 
 /* Fill `st` (st_dev excepted): owner and mode as DESIGN says: 0444 and 0555, owned by the mounter, 4096-byte blocks. */
 void tree_stat(const struct tree *tree, const struct node *node, struct stat *st);
@@ -87,8 +89,8 @@ const char *tree_node_path(const struct node *node, char *buf, size_t size);
 /* An open file. */
 struct handle {
 	struct node *node;
-	int fd;             /* NODE_SOURCE: open read-only and verified; else -1 */
-	char *text;         /* NODE_TEXT, NODE_LIVE: malloc'ed */
+	int fd;	    /* NODE_SOURCE: open read-only and verified; else -1 */
+	char *text; /* NODE_TEXT, NODE_LIVE: malloc'ed */
 	size_t text_len;
 };
 
@@ -103,6 +105,7 @@ typedef char *tree_live_fn(void *context, const char *what);
 void tree_set_live(struct tree *tree, tree_live_fn *fn, void *context);
 
 /* Layouts that a listing of `engine` shows for this model: those of tp 1, 2, 4, 8 (and 16) that it can have. */
-size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine, struct sl_layout *layouts, size_t max);
+size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine, struct sl_layout *layouts,
+		    size_t max);
 
 #endif

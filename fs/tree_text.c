@@ -105,8 +105,8 @@ static void print_readme(FILE *out, const struct tree *tree)
 	fputs("source/ is the original directory.\n", out);
 	for (int i = 0; i < SL_N_ENGINES; i++) {
 		if (sl_engines[i].older && shows_engine(tree, &sl_engines[i]))
-			fprintf(out, "%s%s/ as vLLM %s has it\n", sl_engines[i - 1].older ? "" : "\n", sl_engines[i].name,
-				sl_engines[i].version);
+			fprintf(out, "%s%s/ as vLLM %s has it\n", sl_engines[i - 1].older ? "" : "\n",
+				sl_engines[i].name, sl_engines[i].version);
 		else if (!sl_engines[i].older)
 			print_engine(out, tree, &sl_engines[i]);
 	}

@@ -10,17 +10,38 @@
 
 /* To add an architecture: its file in slicer/arch/, its name in arch/arch.h, and a line here. */
 const struct sl_arch *const sl_archs[] = {
-	&sl_arch_llama, &sl_arch_mistral, &sl_arch_qwen2,  &sl_arch_qwen3,
-	&sl_arch_phi3,  &sl_arch_gemma2,  &sl_arch_gemma3, &sl_arch_gemma3_multimodal,
-	&sl_arch_gpt2,  &sl_arch_opt,     &sl_arch_falcon, &sl_arch_bert,
-	&sl_arch_mixtral, &sl_arch_qwen2_moe, &sl_arch_qwen3_moe, &sl_arch_deepseek, &sl_arch_glm4_moe, &sl_arch_kimi_k25, &sl_arch_gpt_oss, &sl_arch_minimax_m2,
-	&sl_arch_llama4, &sl_arch_qwen3_5_moe, &sl_arch_gemma4, &sl_arch_minimax_m3, &sl_arch_minimax_m3_text,
-	&sl_arch_deepseek_v4, &sl_arch_kimi_k3,
+	&sl_arch_llama,
+	&sl_arch_mistral,
+	&sl_arch_qwen2,
+	&sl_arch_qwen3,
+	&sl_arch_phi3,
+	&sl_arch_gemma2,
+	&sl_arch_gemma3,
+	&sl_arch_gemma3_multimodal,
+	&sl_arch_gpt2,
+	&sl_arch_opt,
+	&sl_arch_falcon,
+	&sl_arch_bert,
+	&sl_arch_mixtral,
+	&sl_arch_qwen2_moe,
+	&sl_arch_qwen3_moe,
+	&sl_arch_deepseek,
+	&sl_arch_glm4_moe,
+	&sl_arch_kimi_k25,
+	&sl_arch_gpt_oss,
+	&sl_arch_minimax_m2,
+	&sl_arch_llama4,
+	&sl_arch_qwen3_5_moe,
+	&sl_arch_gemma4,
+	&sl_arch_minimax_m3,
+	&sl_arch_minimax_m3_text,
+	&sl_arch_deepseek_v4,
+	&sl_arch_kimi_k3,
 	NULL,
 };
 
-#define MOE  "mixture of experts"
-#define MLA  "multi-head latent attention and experts"
+#define MOE    "mixture of experts"
+#define MLA    "multi-head latent attention and experts"
 #define HYBRID "linear attention and experts"
 
 /* clang-format off */
@@ -58,7 +79,8 @@ static int refuse(const char *name, enum sl_format format, struct sl_error *err)
 		       SL_ESC(name));
 }
 
-int sl_arch_find(const struct sl_arch **out, const struct sl_config *config, enum sl_format format, struct sl_error *err)
+int sl_arch_find(const struct sl_arch **out, const struct sl_config *config, enum sl_format format,
+		 struct sl_error *err)
 {
 	if (!config->architecture)
 		return sl_fail(err, EINVAL, "config.json: 'architectures' names none");
@@ -94,7 +116,8 @@ bool sl_is_marked(const struct sl_config *config, enum sl_part part, const char 
 	uint32_t at = sl_config_element(config, part, keys, layer);
 	uint64_t mark = 0;
 
-	return at && config->json.tokens[at].type == SL_JSON_NUMBER && sl_json_u64(&config->json, at, &mark) == 0 && mark;
+	return at && config->json.tokens[at].type == SL_JSON_NUMBER && sl_json_u64(&config->json, at, &mark) == 0 &&
+	       mark;
 }
 
 bool sl_is_kind(const struct sl_config *config, enum sl_part part, uint64_t layer, const char *kind)
@@ -124,8 +147,9 @@ bool sl_has_experts(const struct sl_config *config, enum sl_part part, uint64_t 
 
 	if (sl_config_u64(config, part, "decoder_sparse_step|interleave_moe_layer_step", &step, NULL) || step == 0)
 		step = 1;
-	return config->dims[part].experts && layer >= config->dims[part].dense_layers && is_sparse(config, part, layer) &&
-	       (layer + 1) % step == 0 && !sl_config_lists(config, part, "mlp_only_layers", layer);
+	return config->dims[part].experts && layer >= config->dims[part].dense_layers &&
+	       is_sparse(config, part, layer) && (layer + 1) % step == 0 &&
+	       !sl_config_lists(config, part, "mlp_only_layers", layer);
 }
 
 int sl_need_linear_attention(const struct sl_config *config, struct sl_error *err)

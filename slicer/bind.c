@@ -23,7 +23,7 @@ struct list {
 
 struct binder {
 	struct sl_model *model;
-	unsigned char *claimed;             /* per tensor */
+	unsigned char *claimed; /* per tensor */
 	struct list missing;
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
 	const struct sl_tensor *odd_scale; /* the first scale of a KV cache that is not one number */
@@ -35,8 +35,9 @@ static void list_add(struct list *list, const char *name)
 	char shown[200];
 
 	if (list->n++ < LISTED)
-		list->len += (size_t)snprintf(list->text + list->len, sizeof(list->text) - list->len, "%s'%s'", list->n > 1 ? ", " : "",
-					      sl_escape(shown, sizeof(shown), name, strlen(name)));
+		list->len +=
+			(size_t)snprintf(list->text + list->len, sizeof(list->text) - list->len, "%s'%s'",
+					 list->n > 1 ? ", " : "", sl_escape(shown, sizeof(shown), name, strlen(name)));
 }
 
 static const char *list_rest(const struct list *list, char *out, size_t size)
@@ -106,7 +107,9 @@ static void spell(const struct sl_model *model, const char *canonical, char *out
 {
 	const char *front = "";
 
-	for (size_t i = 0; model->spelling && i < SL_COUNT(model->spelling->prefixes) && model->spelling->prefixes[i].canonical; i++) {
+	for (size_t i = 0;
+	     model->spelling && i < SL_COUNT(model->spelling->prefixes) && model->spelling->prefixes[i].canonical;
+	     i++) {
 		size_t len = strlen(model->spelling->prefixes[i].canonical);
 		if (strncmp(canonical, model->spelling->prefixes[i].canonical, len) == 0) {
 			front = model->spelling->prefixes[i].stored;
@@ -128,8 +131,8 @@ struct module {
 };
 
 /* The name up to the expert's number; all of it where there is none. */
-static void begin_module(const struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-			 struct module *m)
+static void begin_module(const struct binder *b, const struct sl_stack *stack, uint64_t layer,
+			 const struct sl_weight *row, struct module *m)
 {
 	char canonical[SL_MODULE_NAME_MAX];
 	const char *mark = strstr(row->name, "%e");
@@ -198,7 +201,8 @@ static int no_spelling(const struct binder *b, struct sl_error *err)
 		const char *name = shards->tensors[i].name;
 		size_t len = strlen(name);
 		if (len > tail_len && strcmp(name + len - tail_len, tail) == 0)
-			return sl_fail(err, EINVAL, "prefix mismatch: the checkpoint has '%s', the architecture %s names it '%s'",
+			return sl_fail(err, EINVAL,
+				       "prefix mismatch: the checkpoint has '%s', the architecture %s names it '%s'",
 				       SL_ESC(name), b->model->config.architecture, expected);
 	}
 	return sl_fail(err, EINVAL, "tensor '%s' is missing, which architecture %s must have", expected,
@@ -271,7 +275,8 @@ static bool has_form(const struct sl_component *c, const struct sl_tensor *tenso
 }
 
 /* Are the tensors of this format there, in the right dtypes? Fills `bound`; claims nothing. */
-static bool has_storage(const struct binder *b, const struct sl_storage *storage, const struct module *m, struct sl_bound *bound)
+static bool has_storage(const struct binder *b, const struct sl_storage *storage, const struct module *m,
+			struct sl_bound *bound)
 {
 	uint64_t rows = 0;
 
@@ -291,20 +296,24 @@ static bool has_storage(const struct binder *b, const struct sl_storage *storage
 }
 
 /* A float weight in a scheme that quantises whatever no list excepts: the engine converts it, and fills its scales. */
-static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound, const struct module *m)
+static bool is_converted(const struct binder *b, const struct sl_weight *row, const struct sl_bound *bound,
+			 const struct module *m)
 {
 	const struct sl_quant *quant = &b->model->quant;
 
-	if (!quant->scheme->convert_unlisted || bound->storage != &sl_plain || (row->role != SL_COLUMN && row->role != SL_ROW))
+	if (!quant->scheme->convert_unlisted || bound->storage != &sl_plain ||
+	    (row->role != SL_COLUMN && row->role != SL_ROW))
 		return false;
 	return !sl_quant_ignores(quant, &b->model->config, m->name);
 }
 
 /* The format in which a module is stored: the first of its scheme's that is there. */
-static void find_storage(const struct binder *b, const struct sl_weight *row, const struct module *m, struct sl_bound *bound)
+static void find_storage(const struct binder *b, const struct sl_weight *row, const struct module *m,
+			 struct sl_bound *bound)
 {
 	const struct sl_storage *const *storages = b->model->quant.scheme->storages;
-	bool plain_only = row->role == SL_EMBEDDING || row->in == SL_NO_AXIS || (row->flags & (SL_PLAIN_ONLY | SL_UNLOADED | SL_UNFUSED));
+	bool plain_only = row->role == SL_EMBEDDING || row->in == SL_NO_AXIS ||
+			  (row->flags & (SL_PLAIN_ONLY | SL_UNLOADED | SL_UNFUSED));
 
 	for (const struct sl_storage *const *f = storages; *f; f++) {
 		if ((!plain_only || *f == &sl_plain) && has_storage(b, *f, m, bound)) {
@@ -394,7 +403,8 @@ static void bind_bias(struct binder *b, const struct sl_weight *row, struct modu
 	}
 }
 
-static void bind_module(struct binder *b, const struct sl_weight *row, struct module *m, bool has_bias, struct sl_bound *bound)
+static void bind_module(struct binder *b, const struct sl_weight *row, struct module *m, bool has_bias,
+			struct sl_bound *bound)
 {
 	if (row->flags & SL_BARE)
 		find_bare(b, m, bound);
@@ -409,8 +419,8 @@ static void bind_module(struct binder *b, const struct sl_weight *row, struct mo
 }
 
 /* A row's `n` modules of one layer. */
-static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row, uint64_t n,
-		     struct sl_bound *bound)
+static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+		     uint64_t n, struct sl_bound *bound)
 {
 	const struct sl_config *config = &b->model->config;
 	struct module m;
@@ -447,8 +457,10 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 		binding->row_start[r] = (uint32_t)per_layer;
 		per_layer += sl_row_modules(model, stack, &stack->weights[r]);
 		if (per_layer > most || layers > most / per_layer)
-			return sl_fail(err, EINVAL, "config.json: %llu layers of %llu experts, but the checkpoint has %u tensors",
-				       (unsigned long long)layers, (unsigned long long)model->config.dims[stack->part].experts,
+			return sl_fail(err, EINVAL,
+				       "config.json: %llu layers of %llu experts, but the checkpoint has %u tensors",
+				       (unsigned long long)layers,
+				       (unsigned long long)model->config.dims[stack->part].experts,
 				       model->shards.n_tensors);
 	}
 	binding->row_start[stack->n_weights] = binding->per_layer = (uint32_t)per_layer;
@@ -457,12 +469,14 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 }
 
 /* Is what a row stands for stored in another form, which a row before it has? */
-static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer, unsigned r)
+static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer,
+				unsigned r)
 {
 	const struct sl_weight *rows = stack->weights;
 
 	for (unsigned other = 0; (rows[r].flags & SL_INSTEAD) && other < r; other++) {
-		if (!(rows[other].flags & SL_INSTEAD) && rows[other].fused && strcmp(rows[other].fused, rows[r].fused) == 0 &&
+		if (!(rows[other].flags & SL_INSTEAD) && rows[other].fused &&
+		    strcmp(rows[other].fused, rows[r].fused) == 0 &&
 		    binding->modules[layer * binding->per_layer + binding->row_start[other]].storage)
 			return true;
 	}
@@ -482,7 +496,8 @@ static void bind_layer(struct binder *b, const struct sl_stack *stack, const str
 }
 
 static const struct sl_tensor *find_cache_scale(const struct sl_model *model, const struct sl_stack *stack,
-						const struct sl_attention *attn, uint64_t layer, const char *name, size_t name_len)
+						const struct sl_attention *attn, uint64_t layer, const char *name,
+						size_t name_len)
 {
 	char canonical[SL_MODULE_NAME_MAX], stored[SL_MODULE_NAME_MAX];
 	size_t len = sl_stack_prefix(stack->name, layer, canonical);
@@ -511,7 +526,8 @@ bool sl_cache_scale_find(const struct sl_model *model, const struct sl_stack *st
 
 /* The stored scales of a layer's KV cache: claimed here, found again when a view needs them. Every name that is there counts
  * as known, also one that another takes precedence over. */
-static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, const struct sl_attention *attn, uint64_t layer)
+static void claim_cache_scales(struct binder *b, const struct sl_stack *stack, const struct sl_attention *attn,
+			       uint64_t layer)
 {
 	const struct sl_scheme *scheme = b->model->quant.scheme;
 	struct sl_stored_scale found;
@@ -534,9 +550,12 @@ static int refuse_unfit(const struct sl_model *model, const struct sl_tensor *te
 	const struct sl_shard *shard = &model->shards.shards[tensor->shard];
 
 	if (model->quant.scheme == sl_schemes[0])
-		return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, but config.json has no quantization_config that would explain it",
-			       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name);
-	return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, which no format of '%s' has there, or its scales are of another form",
+		return sl_fail(
+			err, EINVAL,
+			"%s: tensor '%s' is %s, but config.json has no quantization_config that would explain it",
+			shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name);
+	return sl_fail(err, EINVAL,
+		       "%s: tensor '%s' is %s, which no format of '%s' has there, or its scales are of another form",
 		       shard->name, SL_ESC(tensor->name), sl_dtypes[tensor->dtype].name, model->quant.scheme->method);
 }
 
@@ -595,9 +614,9 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 		return refuse_scale(model, b->odd_scale, err);
 	if (b->missing.n) {
 		char rest[40];
-		return sl_fail(err, EINVAL, "%llu tensor%s missing that %s needs: %s%s", (unsigned long long)b->missing.n,
-			       b->missing.n > 1 ? "s are" : " is", model->config.architecture, b->missing.text,
-			       list_rest(&b->missing, rest, sizeof(rest)));
+		return sl_fail(err, EINVAL, "%llu tensor%s missing that %s needs: %s%s",
+			       (unsigned long long)b->missing.n, b->missing.n > 1 ? "s are" : " is",
+			       model->config.architecture, b->missing.text, list_rest(&b->missing, rest, sizeof(rest)));
 	}
 	return 0;
 }
@@ -637,7 +656,8 @@ static bool is_turned(const struct sl_weight *row, const struct sl_tensor *tenso
 	return c->turned || ((row->flags & SL_CONV1D) && tensor->n_dims > 1);
 }
 
-struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound)
+struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl_weight *row,
+				   const struct sl_bound *bound)
 {
 	const struct sl_component *c = &bound->storage->components[0];
 	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, 0);
@@ -763,8 +783,8 @@ static const char *dim_title(enum sl_dim dim)
 }
 
 /* Where kv heads differ between layers, the rows say how many there are: whole ones. */
-static int check_kv_rows(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor, enum sl_dim dim,
-			 uint64_t size, struct sl_error *err)
+static int check_kv_rows(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor,
+			 enum sl_dim dim, uint64_t size, struct sl_error *err)
 {
 	const struct sl_dims *d = &model->config.dims[part];
 	uint64_t q = dim == SL_QKV ? d->heads * d->head_dim : 0, unit = dim == SL_QKV ? 2 * d->head_dim : d->head_dim;
@@ -787,45 +807,50 @@ static int check_axis(const struct sl_model *model, enum sl_part part, const str
 		want = model->config.dims[part].linear_v_heads;
 	if (want && size != want)
 		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu %s, but config.json makes them %llu (%s)",
-			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size, axis,
-			       (unsigned long long)want, dim_title(dim));
+			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size,
+			       axis, (unsigned long long)want, dim_title(dim));
 	return 0;
 }
 
-static int check_inputs(const struct sl_model *model, const struct sl_tensor *tensor, uint64_t inputs, struct sl_error *err)
+static int check_inputs(const struct sl_model *model, const struct sl_tensor *tensor, uint64_t inputs,
+			struct sl_error *err)
 {
 	if (tensor->n_dims == 1 && tensor->shape[0] == inputs)
 		return 0;
-	return sl_fail(err, EINVAL, "%s: tensor '%s' has no element for each of %llu inputs", model->shards.shards[tensor->shard].name,
-		       SL_ESC(tensor->name), (unsigned long long)inputs);
+	return sl_fail(err, EINVAL, "%s: tensor '%s' has no element for each of %llu inputs",
+		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)inputs);
 }
 
 /* Groups and blocks must be what the format and config.json say. */
 static int check_groups(const struct sl_model *model, const struct sl_bound *bound, const struct sl_tensor *tensor,
-			const struct sl_component *c, struct sl_matrix logical, struct sl_matrix stored, struct sl_units units,
-			struct sl_error *err)
+			const struct sl_component *c, struct sl_matrix logical, struct sl_matrix stored,
+			struct sl_units units, struct sl_error *err)
 {
 	const char *file = model->shards.shards[tensor->shard].name;
 	uint64_t group = group_of(model, bound->storage);
 
 	if (c->out == SL_UNIT_BLOCK && !units.out)
-		return sl_fail(err, EINVAL, "%s: tensor '%s' scales blocks, but config.json has no weight_block_size of two numbers",
+		return sl_fail(err, EINVAL,
+			       "%s: tensor '%s' scales blocks, but config.json has no weight_block_size of two numbers",
 			       file, SL_ESC(tensor->name));
 	if (c->in != SL_UNIT_GROUP || (!units.in && stored.cols == 1))
 		return 0;
 	if (!units.in)
-		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
-			       file, SL_ESC(tensor->name), (unsigned long long)stored.cols, (unsigned long long)logical.cols);
+		return sl_fail(
+			err, EINVAL,
+			"%s: tensor '%s': %llu columns of scales do not divide %llu columns of weights into groups",
+			file, SL_ESC(tensor->name), (unsigned long long)stored.cols, (unsigned long long)logical.cols);
 	if (group && units.in != group)
-		return sl_fail(err, EINVAL, "%s: tensor '%s' has groups of %llu columns, but they should have %llu (%s)", file,
+		return sl_fail(err, EINVAL,
+			       "%s: tensor '%s' has groups of %llu columns, but they should have %llu (%s)", file,
 			       SL_ESC(tensor->name), (unsigned long long)units.in, (unsigned long long)group,
 			       bound->storage->group ? bound->storage->name : "group_size");
 	return 0;
 }
 
 /* A component that is a matrix must cover the logical one exactly in its units. */
-static int check_component(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned i,
-			   struct sl_error *err)
+static int check_component(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
+			   unsigned i, struct sl_error *err)
 {
 	const struct sl_component *c = &bound->storage->components[i];
 	const struct sl_tensor *tensor = sl_bound_tensor(model, bound, i);
@@ -844,10 +869,11 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	uint64_t rows = units.out ? (logical.rows + units.out - 1) / units.out : 1;
 	uint64_t cols = units.in ? (logical.cols + units.in - 1) / units.in : 1;
 	if (stored.rows != rows || stored.cols != cols)
-		return sl_fail(err, EINVAL, "%s: tensor '%s' is [%llu, %llu], but its weight [%llu, %llu] needs [%llu, %llu]",
-			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)stored.rows,
-			       (unsigned long long)stored.cols, (unsigned long long)logical.rows, (unsigned long long)logical.cols,
-			       (unsigned long long)rows, (unsigned long long)cols);
+		return sl_fail(
+			err, EINVAL, "%s: tensor '%s' is [%llu, %llu], but its weight [%llu, %llu] needs [%llu, %llu]",
+			model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)stored.rows,
+			(unsigned long long)stored.cols, (unsigned long long)logical.rows,
+			(unsigned long long)logical.cols, (unsigned long long)rows, (unsigned long long)cols);
 	return 0;
 }
 
@@ -861,8 +887,9 @@ static int check_experts(const struct sl_model *model, const struct sl_stack *st
 		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, but config.json has no number of them",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name));
 	if ((row->flags & SL_STACKED) && (t->n_dims < 2 || t->shape[0] != experts))
-		return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu experts, config.json %llu", model->shards.shards[t->shard].name,
-			       SL_ESC(t->name), (unsigned long long)(t->n_dims ? t->shape[0] : 0), (unsigned long long)experts);
+		return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu experts, config.json %llu",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name),
+			       (unsigned long long)(t->n_dims ? t->shape[0] : 0), (unsigned long long)experts);
 	return 0;
 }
 
@@ -877,10 +904,11 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 	if (ret)
 		return ret;
 	if (t->n_dims < least || (exact && t->n_dims > least))
-		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u", model->shards.shards[t->shard].name,
-			       SL_ESC(t->name), t->n_dims, least);
+		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name), t->n_dims, least);
 	if (bound->storage == &sl_plain && row->as != SL_IN_OWN && row->as != SL_IN_I32 && !sl_dtype_is_plain(t->dtype))
-		return sl_fail(err, EINVAL, "%s: tensor '%s' is %s, but no quantisation that config.json names would explain it",
+		return sl_fail(err, EINVAL,
+			       "%s: tensor '%s' is %s, but no quantisation that config.json names would explain it",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name), sl_dtypes[t->dtype].name);
 	struct sl_matrix m = sl_logical_matrix(model, row, bound);
 	ret = check_axis(model, stack->part, t, "rows", row->out, m.rows, err);
@@ -891,7 +919,8 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 	return ret;
 }
 
-static int check_bias(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
+static int check_bias(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
+		      struct sl_error *err)
 {
 	const struct sl_tensor *bias = sl_bound_bias(model, bound);
 	uint64_t rows = bound->storage ? sl_logical_matrix(model, row, bound).rows : 0;
@@ -943,12 +972,15 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 	if (!needs_head_dim(model->arch, part))
 		return 0;
 	if (!d->heads && d->layers)
-		return sl_fail(err, EINVAL, "config.json: the number of %s heads is absent", part == SL_TEXT ? "attention" : "vision");
+		return sl_fail(err, EINVAL, "config.json: the number of %s heads is absent",
+			       part == SL_TEXT ? "attention" : "vision");
 	for (unsigned s = 0; !d->head_dim && s < model->arch->n_stacks; s++) {
 		const struct sl_stack *stack = &model->arch->stacks[s];
 		for (unsigned r = 0; stack->part == part && d->heads && r < stack->n_weights; r++) {
 			const struct sl_weight *row = &stack->weights[r];
-			uint64_t parts = row->out == SL_Q ? d->heads : row->out == SL_QKV ? d->heads + 2 * d->kv_heads : 0;
+			uint64_t parts = row->out == SL_Q     ? d->heads
+					 : row->out == SL_QKV ? d->heads + 2 * d->kv_heads
+							      : 0;
 			const struct sl_bound *bound = sl_bound_at(model, s, 0, r, 0);
 			if (bound->storage && parts && sl_logical_matrix(model, row, bound).rows % parts == 0)
 				d->head_dim = sl_logical_matrix(model, row, bound).rows / parts;
@@ -957,7 +989,8 @@ static int find_head_dim(struct sl_model *model, enum sl_part part, struct sl_er
 	if (!d->head_dim && d->heads && d->hidden % d->heads == 0)
 		d->head_dim = d->hidden / d->heads;
 	if (!d->head_dim && d->heads)
-		return sl_fail(err, EINVAL, "config.json: no head_dim, and hidden size %llu does not divide by %llu heads",
+		return sl_fail(err, EINVAL,
+			       "config.json: no head_dim, and hidden size %llu does not divide by %llu heads",
 			       (unsigned long long)d->hidden, (unsigned long long)d->heads);
 	return 0;
 }
@@ -1036,8 +1069,9 @@ static bool ends_with(const char *name, const char *tail)
 /* Buffers that checkpoints carry and every engine computes itself (vLLM: AutoWeightsLoader's skip list). */
 static bool is_computed_buffer(const char *name)
 {
-	static const char *const tails[] = { "rotary_emb.inv_freq", "rotary_pos_emb.inv_freq", "rotary_emb.cos_cached",
-					     "rotary_emb.sin_cached", "embeddings.position_ids", "attn.masked_bias" };
+	static const char *const tails[] = { "rotary_emb.inv_freq",	"rotary_pos_emb.inv_freq",
+					     "rotary_emb.cos_cached",	"rotary_emb.sin_cached",
+					     "embeddings.position_ids", "attn.masked_bias" };
 
 	for (size_t i = 0; i < SL_COUNT(tails); i++) {
 		if (ends_with(name, tails[i]))
@@ -1072,9 +1106,10 @@ static int refuse_unexpected(const struct sl_model *model, const struct list *li
 {
 	char rest[40];
 
-	return sl_fail(err, EINVAL, "%llu tensor%s unexpected in %s with %llu layers: %s%s", (unsigned long long)list->n,
-		       list->n > 1 ? "s are" : " is", model->config.architecture,
-		       (unsigned long long)model->config.dims[SL_TEXT].layers, list->text, list_rest(list, rest, sizeof(rest)));
+	return sl_fail(err, EINVAL, "%llu tensor%s unexpected in %s with %llu layers: %s%s",
+		       (unsigned long long)list->n, list->n > 1 ? "s are" : " is", model->config.architecture,
+		       (unsigned long long)model->config.dims[SL_TEXT].layers, list->text,
+		       list_rest(list, rest, sizeof(rest)));
 }
 
 /* Is this the tensor of a draft (next-n, MTP) layer: under a prefix that the family names, or of a layer beyond the last? */
@@ -1156,8 +1191,8 @@ static int account(struct binder *b, struct sl_error *err)
 		sl_note(&model->notes, &model->arena, "%llu all-zero biases, which %s does not have, are left out",
 			(unsigned long long)n_zero, model->config.architecture);
 	if (model->n_drafts)
-		sl_note(&model->notes, &model->arena, "%u tensors of next-n (MTP) layers are not part of the main model's view",
-			model->n_drafts);
+		sl_note(&model->notes, &model->arena,
+			"%u tensors of next-n (MTP) layers are not part of the main model's view", model->n_drafts);
 	return 0;
 }
 

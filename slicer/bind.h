@@ -29,8 +29,8 @@ size_t sl_name_append(char *name, size_t len, const char *text);
 size_t sl_name_append_expert(char *name, size_t len, const char *text, uint64_t expert);
 
 /* The module of a row in a layer; `expert` is 0 for rows without. */
-static inline const struct sl_bound *sl_bound_at(const struct sl_model *model, unsigned stack, uint64_t layer, unsigned row,
-						 uint64_t expert)
+static inline const struct sl_bound *sl_bound_at(const struct sl_model *model, unsigned stack, uint64_t layer,
+						 unsigned row, uint64_t expert)
 {
 	const struct sl_binding *b = &model->bound[stack];
 
@@ -49,7 +49,8 @@ struct sl_matrix {
 struct sl_matrix sl_stored_matrix(const struct sl_tensor *tensor, const struct sl_weight *row);
 
 /* The logical matrix [out, in] of a bound module. */
-struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound);
+struct sl_matrix sl_logical_matrix(const struct sl_model *model, const struct sl_weight *row,
+				   const struct sl_bound *bound);
 
 /* Logical rows and columns that one stored element of a component stands for; 0 for the whole axis. Groups follow from the
  * shapes. */

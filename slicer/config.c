@@ -21,8 +21,8 @@ static int read_text(struct sl_config *config, int dirfd, struct sl_arena *arena
 	int fd = openat(dirfd, "config.json", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
-		return sl_fail(err, errno == ENOENT ? EINVAL : errno, "config.json: %s", errno == ENOENT ?
-			       "there is none; a checkpoint needs the model's own" : strerror(errno));
+		return sl_fail(err, errno == ENOENT ? EINVAL : errno, "config.json: %s",
+			       errno == ENOENT ? "there is none; a checkpoint needs the model's own" : strerror(errno));
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > SL_CONFIG_MAX) {
 		close(fd);
 		return sl_fail(err, EINVAL, "config.json: no regular file of at most %u bytes", SL_CONFIG_MAX);
@@ -40,7 +40,8 @@ static int read_text(struct sl_config *config, int dirfd, struct sl_arena *arena
 	if (!config->text)
 		return sl_fail(err, ENOMEM, "config.json: out of memory");
 	if (config->len < (size_t)st.st_size)
-		return sl_fail(err, EIO, "config.json: %zu of %lld bytes could be read", config->len, (long long)st.st_size);
+		return sl_fail(err, EIO, "config.json: %zu of %lld bytes could be read", config->len,
+			       (long long)st.st_size);
 	return 0;
 }
 
@@ -67,7 +68,8 @@ static uint32_t first_section(const struct sl_json *json, const char *const *nam
 }
 
 /* A string value in the arena; NULL when it is none. */
-static int string_value(const char **out, const struct sl_json *json, uint32_t at, struct sl_arena *arena, struct sl_error *err)
+static int string_value(const char **out, const struct sl_json *json, uint32_t at, struct sl_arena *arena,
+			struct sl_error *err)
 {
 	size_t len;
 
@@ -169,7 +171,8 @@ uint32_t sl_config_find(const struct sl_config *config, enum sl_part part, const
 	return value;
 }
 
-int sl_config_u64(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t *value, struct sl_error *err)
+int sl_config_u64(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t *value,
+		  struct sl_error *err)
 {
 	uint32_t at = sl_config_find(config, part, keys);
 
@@ -280,8 +283,9 @@ int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_
 		else if (ret)
 			return ret;
 		else if ((*dim == 0 && dim != &dims->dense_layers) || *dim > DIM_MAX)
-			return sl_fail(err, EINVAL, "config.json: %.*s is %llu, expected 1 to %llu", (int)strcspn(dim_keys[i].keys, "|"),
-				       dim_keys[i].keys, (unsigned long long)*dim, (unsigned long long)DIM_MAX);
+			return sl_fail(err, EINVAL, "config.json: %.*s is %llu, expected 1 to %llu",
+				       (int)strcspn(dim_keys[i].keys, "|"), dim_keys[i].keys, (unsigned long long)*dim,
+				       (unsigned long long)DIM_MAX);
 	}
 	if (!dims->kv_heads && !per_layer)
 		dims->kv_heads = dims->heads;
@@ -302,7 +306,8 @@ int sl_config_dtype(const struct sl_config *config, struct sl_error *err)
 	if (!at)
 		return -1;
 	for (int d = 0; d < SL_N_DTYPES; d++) {
-		if (sl_dtypes[d].torch && json->tokens[at].type == SL_JSON_STRING && sl_json_equal(json, at, sl_dtypes[d].torch))
+		if (sl_dtypes[d].torch && json->tokens[at].type == SL_JSON_STRING &&
+		    sl_json_equal(json, at, sl_dtypes[d].torch))
 			return d;
 	}
 	char shown[64];
@@ -318,7 +323,8 @@ struct splice {
 	char *text;
 };
 
-static struct splice make_splice(const struct sl_config *config, const struct sl_config_edit *edit, struct sl_arena *arena)
+static struct splice make_splice(const struct sl_config *config, const struct sl_config_edit *edit,
+				 struct sl_arena *arena)
 {
 	const struct sl_json *json = &config->json;
 	uint32_t object = edit->object ? edit->object : edit->top ? 0 : config->sections[SL_TEXT];
@@ -331,11 +337,13 @@ static struct splice make_splice(const struct sl_config *config, const struct sl
 	if (at) {
 		const struct sl_json_token *old = &json->tokens[at];
 		unsigned quote = old->type == SL_JSON_STRING;
-		return (struct splice){ old->start - quote, old->end + quote, false, sl_arena_strdup(arena, edit->value) };
+		return (struct splice){ old->start - quote, old->end + quote, false,
+					sl_arena_strdup(arena, edit->value) };
 	}
 	size_t start = json->tokens[object].start + 1u;
 	return (struct splice){ start, start, json->tokens[object].n > 0,
-				sl_arena_printf(arena, "\n  \"%.*s\": %s", (int)strcspn(edit->keys, "|"), edit->keys, edit->value) };
+				sl_arena_printf(arena, "\n  \"%.*s\": %s", (int)strcspn(edit->keys, "|"), edit->keys,
+						edit->value) };
 }
 
 static int by_start(const void *a, const void *b)

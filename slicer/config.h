@@ -23,12 +23,12 @@ enum sl_part { SL_TEXT, SL_VISION, SL_N_PARTS };
 /* Sizes of one part of a model. 0: neither the configuration nor the family's defaults say. */
 struct sl_dims {
 	uint64_t layers, hidden, heads, kv_heads, head_dim, inter, vocab;
-	uint64_t experts, moe_inter;                            /* routed experts of a layer, rows of one */
+	uint64_t experts, moe_inter;				     /* routed experts of a layer, rows of one */
 	uint64_t linear_k_heads, linear_v_heads, linear_k, linear_v; /* linear attention: heads and their sizes */
-	uint64_t global_kv_heads, global_head_dim;              /* of layers with global attention, where they are others */
-	uint64_t index_heads, index_dim;                        /* heads that choose for sparse attention, and their size */
-	uint64_t out_groups;                                    /* groups of the output projection */
-	uint64_t dense_layers;                                  /* the first of them have no experts */
+	uint64_t global_kv_heads, global_head_dim; /* of layers with global attention, where they are others */
+	uint64_t index_heads, index_dim;	   /* heads that choose for sparse attention, and their size */
+	uint64_t out_groups;			   /* groups of the output projection */
+	uint64_t dense_layers;			   /* the first of them have no experts */
 };
 
 struct sl_config {
@@ -37,7 +37,7 @@ struct sl_config {
 	struct sl_json json;
 	uint32_t sections[SL_N_PARTS]; /* object token of each part; 0 when it is the top level or absent */
 	const char *architecture;      /* architectures[0], else NULL */
-	const char *model_type;        /* of the top level, else NULL */
+	const char *model_type;	       /* of the top level, else NULL */
 	struct sl_dims dims[SL_N_PARTS];
 };
 
@@ -67,7 +67,8 @@ bool sl_config_is(const struct sl_config *config, enum sl_part part, const char 
 
 /* Fill config->dims from the configuration; what it does not say, from `defaults` (the family's, may be NULL). A list of
  * kv-head counts per layer leaves kv_heads 0: then the tensors' shapes say it, layer by layer. */
-int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_dims *defaults, struct sl_error *err) SL_MUST_CHECK;
+int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_dims *defaults,
+		   struct sl_error *err) SL_MUST_CHECK;
 
 /* The dtype that the configuration states (vLLM's order: top level, text, vision, encoder; dtype or torch_dtype):
  * enum sl_dtype, or -1 when none does, or -EINVAL for a name that is no dtype. */
@@ -75,9 +76,9 @@ int sl_config_dtype(const struct sl_config *config, struct sl_error *err);
 
 /* One change of a served config.json. */
 struct sl_config_edit {
-	uint32_t object;  /* token of an object to look, and add, in; 0: as `top` says */
-	bool top;         /* look, and add, at the top level only; else where the text model's values are looked for */
-	const char *keys; /* the first that is there is replaced; if none is, the first is added */
+	uint32_t object;   /* token of an object to look, and add, in; 0: as `top` says */
+	bool top;	   /* look, and add, at the top level only; else where the text model's values are looked for */
+	const char *keys;  /* the first that is there is replaced; if none is, the first is added */
 	const char *value; /* JSON text */
 };
 

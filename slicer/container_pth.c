@@ -20,7 +20,7 @@
 enum { ALIGNMENT = 64, LOCAL_SIZE = 30, BIG = 45, SMALL = 20 };
 
 #define LIMIT_32 UINT64_C(0xFFFFFFFF)
-#define ARCHIVE "consolidated/"
+#define ARCHIVE	 "consolidated/"
 
 /* The storage class of each dtype. */
 static const char *const storages[SL_N_DTYPES] = {
@@ -33,7 +33,7 @@ static const char *const storages[SL_N_DTYPES] = {
 struct archive {
 	struct sl_plan *plan;
 	struct sl_file *file;
-	struct sl_piece *at;      /* where the next piece goes */
+	struct sl_piece *at;	  /* where the next piece goes */
 	struct sl_text directory; /* of the entries so far */
 	uint32_t n_entries;
 };
@@ -93,7 +93,8 @@ static void put_tensor(struct sl_text *text, const struct sl_output *t, uint32_t
 	put_string(text, "t(");
 	for (unsigned d = 0; d < t->n_dims; d++)
 		put_int(text, strides[d]);
-	put_string(text, "t\x89" "ccollections\nOrderedDict\n)RtR");
+	put_string(text, "t\x89"
+			 "ccollections\nOrderedDict\n)RtR");
 }
 
 static void put_pickle(struct sl_text *text, const struct sl_plan *plan)
@@ -127,9 +128,9 @@ static uint64_t low_32(uint64_t value)
 static void put_common(struct sl_text *text, uint32_t crc, uint64_t size, bool is_big)
 {
 	put(text, is_big ? BIG : SMALL, 2);
-	put(text, 0, 2); /* flags */
-	put(text, 0, 2); /* stored */
-	put(text, 0, 2); /* midnight */
+	put(text, 0, 2);    /* flags */
+	put(text, 0, 2);    /* stored */
+	put(text, 0, 2);    /* midnight */
 	put(text, 0x21, 2); /* 1980-01-01 */
 	put(text, crc, 4);
 	put(text, low_32(size), 4);
@@ -179,7 +180,8 @@ static void put_local(struct sl_text *text, const char *name, uint32_t crc, uint
 	struct sl_text extra = SL_TEXT_INIT;
 
 	put_extra_64(&extra, size, 0);
-	uint64_t end = off + LOCAL_SIZE + strlen(name) + extra.len + 4, fill = (ALIGNMENT - end % ALIGNMENT) % ALIGNMENT;
+	uint64_t end = off + LOCAL_SIZE + strlen(name) + extra.len + 4,
+		 fill = (ALIGNMENT - end % ALIGNMENT) % ALIGNMENT;
 	put(text, 0x04034b50, 4);
 	put_common(text, crc, size, extra.len > 0);
 	put(text, strlen(name), 2);
@@ -203,7 +205,9 @@ static int add_bytes(struct archive *a, struct sl_text *text)
 	sl_text_release(text);
 	if (!copy)
 		return sl_fail(a->plan->err, ENOMEM, "out of memory");
-	*a->at++ = (struct sl_piece){ .off = a->file->size, .len = len, .data = (const unsigned char *)copy, .op = SL_OP_DATA };
+	*a->at++ = (struct sl_piece){
+		.off = a->file->size, .len = len, .data = (const unsigned char *)copy, .op = SL_OP_DATA
+	};
 	a->file->size += len;
 	return 0;
 }
@@ -220,7 +224,8 @@ static int add_header(struct archive *a, const char *name, uint32_t crc, uint64_
 
 static int add_text(struct archive *a, const char *name, struct sl_text *text)
 {
-	int ret = add_header(a, name, text->failed ? 0 : checksum((const unsigned char *)text->bytes, text->len), text->len);
+	int ret = add_header(a, name, text->failed ? 0 : checksum((const unsigned char *)text->bytes, text->len),
+			     text->len);
 
 	if (!ret)
 		return add_bytes(a, text);
@@ -302,7 +307,8 @@ static int lay(struct sl_plan *plan)
 	struct sl_view *view = plan->view;
 	struct archive a = { .plan = plan, .file = sl_plan_file(plan), .directory = SL_TEXT_INIT };
 	/* A header for each tensor, header and text of three entries, the directory. */
-	struct sl_piece *pieces = sl_arena_array(&view->arena, (size_t)plan->n_pieces + plan->n_tensors + 7, sizeof(*pieces));
+	struct sl_piece *pieces =
+		sl_arena_array(&view->arena, (size_t)plan->n_pieces + plan->n_tensors + 7, sizeof(*pieces));
 
 	if (!a.file || !pieces)
 		return sl_fail(plan->err, ENOMEM, "out of memory");

@@ -6,23 +6,23 @@
 
 enum { BLOCK = 512 };
 
-#define LOADER(name, type, expression)                                        \
-	static void name(float *out, const unsigned char *in, size_t n)       \
-	{                                                                     \
-		for (size_t i = 0; i < n; i++) {                              \
-			type value;                                           \
-			memcpy(&value, in + i * sizeof(value), sizeof(value)); \
-			out[i] = expression;                                  \
-		}                                                             \
-	}
-
-#define STORER(name, type, expression)                                         \
-	static void name(unsigned char *out, const float *in, size_t n)        \
+#define LOADER(name, type, expression)                                         \
+	static void name(float *out, const unsigned char *in, size_t n)        \
 	{                                                                      \
 		for (size_t i = 0; i < n; i++) {                               \
-			type value = expression;                               \
-			memcpy(out + i * sizeof(value), &value, sizeof(value)); \
+			type value;                                            \
+			memcpy(&value, in + i * sizeof(value), sizeof(value)); \
+			out[i] = expression;                                   \
 		}                                                              \
+	}
+
+#define STORER(name, type, expression)                                          \
+	static void name(unsigned char *out, const float *in, size_t n)         \
+	{                                                                       \
+		for (size_t i = 0; i < n; i++) {                                \
+			type value = expression;                                \
+			memcpy(out + i * sizeof(value), &value, sizeof(value)); \
+		}                                                               \
 	}
 
 LOADER(load_f16, uint16_t, sl_f16_to_f32(value))

@@ -36,8 +36,8 @@ enum sl_dtype {
 };
 
 struct sl_dtype_row {
-	const char *name;  /* as in a header */
-	uint8_t bits;      /* of one element */
+	const char *name; /* as in a header */
+	uint8_t bits;	  /* of one element */
 	bool is_float;
 	const char *numpy; /* descr of a .npy file; NULL: no numpy type, served as raw bytes ("|u1", "<u2") */
 	const char *torch; /* the name in a config.json ("bfloat16"); NULL: no model has it as its dtype */

@@ -42,7 +42,8 @@ int sl_plan_tensor(struct sl_plan *plan, const char *name, enum sl_dtype dtype)
 	if (!copy)
 		return out_of_memory(plan);
 	plan->first_piece[plan->n_tensors] = plan->n_pieces;
-	plan->tensors[plan->n_tensors++] = (struct sl_output){ .name = copy, .dtype = (uint8_t)dtype, .section = plan->section };
+	plan->tensors[plan->n_tensors++] =
+		(struct sl_output){ .name = copy, .dtype = (uint8_t)dtype, .section = plan->section };
 	return 0;
 }
 
@@ -61,8 +62,9 @@ int sl_plan_shape(struct sl_plan *plan, const uint64_t *shape, unsigned n_dims)
 	tensor->shape = copy;
 	tensor->n_dims = (uint8_t)n_dims;
 	if (sl_dtype_bytes(tensor->dtype, n) != tensor->len)
-		return sl_fail(plan->err, EINVAL, "tensor '%s': planned %llu bytes for a shape of %llu", SL_ESC(tensor->name),
-			       (unsigned long long)tensor->len, (unsigned long long)sl_dtype_bytes(tensor->dtype, n));
+		return sl_fail(plan->err, EINVAL, "tensor '%s': planned %llu bytes for a shape of %llu",
+			       SL_ESC(tensor->name), (unsigned long long)tensor->len,
+			       (unsigned long long)sl_dtype_bytes(tensor->dtype, n));
 	return 0;
 }
 
@@ -116,8 +118,8 @@ int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n)
 
 /* A piece of `count` runs of `run` bytes from `off` in a stored tensor, as the begun tensor holds them. Bytes that are only
  * called another dtype are copied. */
-static int make_runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride, uint64_t count,
-		     bool turned, struct sl_piece *piece)
+static int make_runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride,
+		     uint64_t count, bool turned, struct sl_piece *piece)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype, from = t->dtype;
 	bool relabelled = (to == SL_U8 || to == SL_F4) && sl_dtypes[from].bits == 8;
@@ -125,8 +127,8 @@ static int make_runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t o
 	if (relabelled)
 		to = from;
 	if (!sl_can_convert(from, to))
-		return sl_fail(plan->err, EINVAL, "tensor '%s': %s does not convert to %s", SL_ESC(t->name), sl_dtypes[from].name,
-			       sl_dtypes[to].name);
+		return sl_fail(plan->err, EINVAL, "tensor '%s': %s does not convert to %s", SL_ESC(t->name),
+			       sl_dtypes[from].name, sl_dtypes[to].name);
 	if (count > UINT32_MAX)
 		return sl_fail(plan->err, EOVERFLOW, "tensor '%s' has %llu rows, more than %u", SL_ESC(t->name),
 			       (unsigned long long)count, UINT32_MAX);
@@ -137,15 +139,17 @@ static int make_runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t o
 		.stride = stride,
 		.count = (uint32_t)count,
 		.shard = t->shard,
-		.op = turned ? SL_OP_TRANSPOSE : from == to ? SL_OP_COPY : SL_OP_CONVERT,
+		.op = turned	   ? SL_OP_TRANSPOSE
+		      : from == to ? SL_OP_COPY
+				   : SL_OP_CONVERT,
 		.from = (uint8_t)from,
 		.to = (uint8_t)to,
 	};
 	return 0;
 }
 
-static int runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride, uint64_t count,
-		bool turned)
+static int runs(struct sl_plan *plan, const struct sl_tensor *t, uint64_t off, uint64_t run, uint64_t stride,
+		uint64_t count, bool turned)
 {
 	struct sl_piece piece;
 	int ret = make_runs(plan, t, off, run, stride, count, turned, &piece);
@@ -167,7 +171,8 @@ int sl_plan_slice(struct sl_plan *plan, const struct sl_tensor *tensor, unsigned
 	for (unsigned d = 0; d < tensor->n_dims; d++)
 		*(d < axis ? &outer : &inner) *= d == axis ? 1 : tensor->shape[d];
 	if (first * inner % 8 || n * inner % 8 || tensor->shape[axis] * inner % 8)
-		return sl_fail(plan->err, EINVAL, "tensor '%s': a share begins or ends inside a byte", SL_ESC(tensor->name));
+		return sl_fail(plan->err, EINVAL, "tensor '%s': a share begins or ends inside a byte",
+			       SL_ESC(tensor->name));
 	return runs(plan, tensor, first * inner / 8, n * inner / 8, tensor->shape[axis] * inner / 8, outer, false);
 }
 
@@ -201,7 +206,8 @@ static int block(struct sl_plan *plan, const struct stored *s, uint64_t first_ro
 }
 
 /* Rows in rotary pairs to halves: dest h·d + j·(d/2) + i = source h·d + 2i + j (vLLM, mistral.py, permute). */
-static int rotary(struct sl_plan *plan, const struct stored *s, uint64_t head_dim, struct sl_range rows, struct sl_range cols)
+static int rotary(struct sl_plan *plan, const struct stored *s, uint64_t head_dim, struct sl_range rows,
+		  struct sl_range cols)
 {
 	for (uint64_t at = rows.first; at < rows.first + rows.n; at += head_dim) {
 		for (uint64_t half = 0; half < 2; half++) {
@@ -217,7 +223,8 @@ static int rotary(struct sl_plan *plan, const struct stored *s, uint64_t head_di
  * follow on from there. */
 static uint64_t grouped_row(const struct sl_dims *d, uint64_t row, uint64_t *left)
 {
-	uint64_t heads = d->heads, kv = d->kv_heads, per = heads / kv, head = row / d->head_dim, inside = row % d->head_dim;
+	uint64_t heads = d->heads, kv = d->kv_heads, per = heads / kv, head = row / d->head_dim,
+		 inside = row % d->head_dim;
 
 	if (head < heads) {
 		*left = (per - head % per) * d->head_dim - inside;
@@ -266,7 +273,8 @@ int sl_plan_turned(struct sl_plan *plan, const struct sl_weight *row, const stru
 
 	if (rows.n == 0 || cols.n == 0)
 		return 0;
-	return runs(plan, tensor, s.off + (rows.first * s.width + cols.first) * s.size, cols.n * s.size, s.width * s.size, rows.n, true);
+	return runs(plan, tensor, s.off + (rows.first * s.width + cols.first) * s.size, cols.n * s.size,
+		    s.width * s.size, rows.n, true);
 }
 
 /* ---- side by side ---- */
@@ -288,8 +296,8 @@ int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const stru
 
 	if (rows.n == 0 || cols.n == 0)
 		return 0;
-	int ret = make_runs(plan, tensor, s.off + (rows.first * s.width + cols.first) * s.size, cols.n * s.size, s.width * s.size,
-			    rows.n, false, &piece);
+	int ret = make_runs(plan, tensor, s.off + (rows.first * s.width + cols.first) * s.size, cols.n * s.size,
+			    s.width * s.size, rows.n, false, &piece);
 	return ret ? ret : add_column(plan, piece);
 }
 
@@ -339,20 +347,24 @@ int sl_plan_columns_end(struct sl_plan *plan)
 	return add(plan, whole);
 }
 
-int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
-		   const uint64_t block[2], struct sl_range rows)
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values,
+		   const struct sl_tensor *scales, const uint64_t block[2], struct sl_range rows)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
 	struct sl_matrix m = sl_stored_matrix(values, row), s = sl_stored_matrix(scales, row);
 	struct sl_range blocks = { 0, 0, 0 };
-	struct sl_piece piece = { .op = SL_OP_SCALE, .to = (uint8_t)to, .count = (uint32_t)rows.n, .run = sl_dtype_bytes(to, m.cols) }, *parts;
+	struct sl_piece piece = { .op = SL_OP_SCALE,
+				  .to = (uint8_t)to,
+				  .count = (uint32_t)rows.n,
+				  .run = sl_dtype_bytes(to, m.cols) },
+			*parts;
 	struct sl_compound *compound;
 
 	if (block[0] && block[1])
 		blocks = (struct sl_range){ rows.first / block[0], (rows.n + block[0] - 1) / block[0], 0 };
 	if (!blocks.n || rows.first % block[0] || blocks.first + blocks.n > s.rows)
-		return sl_fail(plan->err, EINVAL, "tensor '%s': rows from %llu on are no whole blocks of its scales", SL_ESC(values->name),
-			       (unsigned long long)rows.first);
+		return sl_fail(plan->err, EINVAL, "tensor '%s': rows from %llu on are no whole blocks of its scales",
+			       SL_ESC(values->name), (unsigned long long)rows.first);
 	plan->tensors[plan->n_tensors - 1].dtype = values->dtype;
 	int ret = sl_plan_column(plan, row, values, 0, rows, (struct sl_range){ 0, m.cols, 0 });
 	plan->tensors[plan->n_tensors - 1].dtype = SL_F32;
@@ -374,10 +386,15 @@ int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const st
 		     unsigned times, struct sl_range rows, struct sl_range cols)
 {
 	enum sl_dtype to = plan->tensors[plan->n_tensors - 1].dtype;
-	uint64_t last_row = (rows.first + rows.n + times - 1) / times, last_col = (cols.first + cols.n + times - 1) / times;
+	uint64_t last_row = (rows.first + rows.n + times - 1) / times,
+		 last_col = (cols.first + cols.n + times - 1) / times;
 	struct sl_range stored_rows = { rows.first / times, last_row - rows.first / times, 0 };
 	struct sl_range stored_cols = { cols.first / times, last_col - cols.first / times, 0 };
-	struct sl_piece piece = { .op = SL_OP_REPEAT, .to = (uint8_t)to, .count = (uint32_t)rows.n, .run = sl_dtype_bytes(to, cols.n) }, *parts;
+	struct sl_piece piece = { .op = SL_OP_REPEAT,
+				  .to = (uint8_t)to,
+				  .count = (uint32_t)rows.n,
+				  .run = sl_dtype_bytes(to, cols.n) },
+			*parts;
 	struct sl_compound *compound;
 
 	if (rows.n == 0 || cols.n == 0)

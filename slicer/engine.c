@@ -194,8 +194,8 @@ int sl_engine_check_release(const char *name, struct sl_error *err)
 	}
 	if (!newest)
 		return 0;
-	return sl_fail(err, EINVAL, "%s is not known: %s is %s, and there are%s", SL_ESC(name), newest->name, newest->version,
-		       known[0] ? known + 1 : " no others");
+	return sl_fail(err, EINVAL, "%s is not known: %s is %s, and there are%s", SL_ESC(name), newest->name,
+		       newest->version, known[0] ? known + 1 : " no others");
 }
 
 const struct sl_engine *sl_engine_find(const char *name)

@@ -38,7 +38,7 @@ enum sl_engine_id {
 
 /* What an older release calls the modules that the family's file names as the newest one does. */
 struct sl_renaming {
-	const char *now;    /* anywhere in a module's name */
+	const char *now; /* anywhere in a module's name */
 	const char *then;
 	const char *stored; /* only where the checkpoint's name has this in it; NULL: everywhere */
 };
@@ -50,27 +50,28 @@ struct sl_engine {
 	const char *version; /* whose names these are */
 	const char *holds;   /* which models, for people; NULL: all */
 	const char *usage;   /* one line that points the engine at a directory; %s is that directory */
-	const char *ranks;   /* what a layout's name calls the number of ranks: "tp"; NULL: no layouts, one directory for all */
+	const char *ranks;   /* in a layout's name, "tp"; NULL: no layouts, one directory for all */
 	const char *layouts; /* some layouts that work by their names, for people */
-	bool rank_dirs;      /* a directory per rank below the layout, each a model directory of its own */
-	bool fused;          /* holds q, k, v and gate, up as one matrix each */
+	bool rank_dirs;	     /* a directory per rank below the layout, each a model directory of its own */
+	bool fused;	     /* holds q, k, v and gate, up as one matrix each */
 	bool native_dtype;   /* keeps each tensor's own dtype (else: all in the model's dtype) */
 	bool kv_buffers;     /* holds the four attention scale buffers of each layer */
-	bool stages;         /* knows pipeline stages */
-	bool as_stored;      /* takes stored tensors: no dtype to ask for, experts as its own rules say */
-	bool undivided;      /* weight files are not split by size */
-	bool drafts;         /* next-n layers (MTP) stand beside the others, whole and as stored */
-	bool older;          /* a release before that of the row above: known, but nothing to list for each model */
+	bool stages;	     /* knows pipeline stages */
+	bool as_stored;	     /* takes stored tensors: no dtype to ask for, experts as its own rules say */
+	bool undivided;	     /* weight files are not split by size */
+	bool drafts;	     /* next-n layers (MTP) stand beside the others, whole and as stored */
+	bool older;	     /* a release before that of the row above: known, but nothing to list for each model */
 	bool finer_blocks;   /* experts' blocks of scales that a rank would cut become finer */
 	bool drops_tied;     /* a tied model's stored head is not loaded */
 	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
 	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */
-	uint64_t part_bytes; /* the size at which they are, unless the options say another; 0: 512 MiB */
-	bool source_files;   /* a weight file that would hold just what a source file does is that file, byte for byte */
-	unsigned vocab_pad;  /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
+	uint64_t part_bytes;		   /* the size at which they are, unless the options say another; 0: 512 MiB */
+	bool source_files;  /* a weight file that would hold just what a source file does is that file, byte for byte */
+	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 
 	/* Can the engine hold this model, with that many ranks? 0 or -EINVAL. */
-	int (*check)(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+	int (*check)(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     struct sl_error *err);
 	/* Add the rank's tensors to a plan. NULL: those of the architecture, walked. */
 	int (*plan)(struct sl_plan *plan);
 	/* How tensors become files, and what the i-th of n is called (in the view's arena; NULL without memory). */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define BEFORE "model.embed_tokens."
-#define LAYER "model.layers."
+#define LAYER  "model.layers."
 
 /* Modules behind the layers, in order. */
 static const char *const behind[] = { "model.norm.", "lm_head." };
@@ -57,19 +57,22 @@ static int add_module(struct sl_plan *plan, const char *prefix)
 	}
 	plan->section++;
 	for (uint32_t i = low; i < shards->n_tensors && begins_with(shards->tensors[i].name, prefix) && !ret; i++)
-		ret = sl_plan_stored(plan, shards->tensors[i].name, &shards->tensors[i], &(struct sl_cut){ .axis = -1 });
+		ret = sl_plan_stored(plan, shards->tensors[i].name, &shards->tensors[i],
+				     &(struct sl_cut){ .axis = -1 });
 	return ret;
 }
 
-int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		    struct sl_error *err)
 {
 	(void)engine, (void)layout;
 	for (uint32_t i = 0; i < model->shards.n_tensors; i++) {
 		const char *name = model->shards.tensors[i].name;
 		if (!module_len(name))
-			return sl_fail(err, EINVAL,
-				       "AirLLM knows model.embed_tokens, model.layers.N, model.norm and lm_head, and would lose tensor '%s'",
-				       SL_ESC(name));
+			return sl_fail(
+				err, EINVAL,
+				"AirLLM knows model.embed_tokens, model.layers.N, model.norm and lm_head, and would lose tensor '%s'",
+				SL_ESC(name));
 	}
 	return 0;
 }
@@ -99,7 +102,8 @@ char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
 	(void)n;
 	while (tensor->file != i)
 		tensor++;
-	return sl_arena_printf(&plan->view->arena, "splitted_model/%.*s.safetensors", (int)module_len(tensor->name), tensor->name);
+	return sl_arena_printf(&plan->view->arena, "splitted_model/%.*s.safetensors", (int)module_len(tensor->name),
+			       tensor->name);
 }
 
 /* The files that say that a module is complete, and an index: AirLLM asks it which layers there are. */

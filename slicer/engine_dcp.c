@@ -27,7 +27,7 @@ struct decision {
 
 struct walk {
 	struct sl_plan *plan;
-	bool *claimed; /* per stored tensor: a module has it */
+	bool *claimed;				     /* per stored tensor: a module has it */
 	struct decision last[SL_COMPONENTS_MAX + 1]; /* per component, and the bias */
 };
 
@@ -42,7 +42,8 @@ struct source {
 
 /* A range of a stored matrix's first or second axis as a cut of the tensor, of which the matrix is one expert where it has
  * all of them. The second axis may be several taken as one: then a range that ends inside the later ones is no block. */
-static void cut_axis(const struct sl_tensor *tensor, bool second, bool stacked, struct sl_range range, struct sl_cut *cut)
+static void cut_axis(const struct sl_tensor *tensor, bool second, bool stacked, struct sl_range range,
+		     struct sl_cut *cut)
 {
 	int axis = second + stacked;
 	uint64_t inner = 1;
@@ -53,11 +54,11 @@ static void cut_axis(const struct sl_tensor *tensor, bool second, bool stacked, 
 		*cut = (struct sl_cut){ axis, range.first / inner, range.n / inner };
 }
 
-static int share_of(const struct sl_plan *plan, const struct source *s, const struct sl_weight *row, const struct sl_storage *storage,
-		    struct sl_matrix m, unsigned rank, struct sl_share *share)
+static int share_of(const struct sl_plan *plan, const struct source *s, const struct sl_weight *row,
+		    const struct sl_storage *storage, struct sl_matrix m, unsigned rank, struct sl_share *share)
 {
-	return sl_share_of(plan->model, plan->engine, &plan->view->layout, s->stack->part, row, storage, m, rank, plan->gpu, share,
-			   plan->err);
+	return sl_share_of(plan->model, plan->engine, &plan->view->layout, s->stack->part, row, storage, m, rank,
+			   plan->gpu, share, plan->err);
 }
 
 /* A bias is a vector of the module's rows; that of a row-parallel module is whole. */
@@ -88,7 +89,8 @@ static int cut_component(const struct sl_plan *plan, const struct source *s, uns
 	struct sl_share share;
 	struct sl_range range;
 
-	if (row->role == SL_WHOLE || s->component->form != SL_MATRIX || sl_row_tp(plan->model, plan->engine, &plan->view->layout, s->stack->part, row) == 1)
+	if (row->role == SL_WHOLE || s->component->form != SL_MATRIX ||
+	    sl_row_tp(plan->model, plan->engine, &plan->view->layout, s->stack->part, row) == 1)
 		return 0;
 	if (turned)
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
@@ -149,7 +151,8 @@ static int decide(const struct sl_plan *plan, const struct source *s, struct dec
 static int add_tensor(struct walk *walk, const struct source *s)
 {
 	struct sl_plan *plan = walk->plan;
-	struct decision *last = &walk->last[s->component ? s->component - s->bound->storage->components : SL_COMPONENTS_MAX];
+	struct decision *last =
+		&walk->last[s->component ? s->component - s->bound->storage->components : SL_COMPONENTS_MAX];
 	int ret = 0;
 
 	if (!s->tensor || walk->claimed[s->tensor - plan->model->shards.tensors])
@@ -236,7 +239,8 @@ int sl_dcp_plan(struct sl_plan *plan)
 	return ret;
 }
 
-int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		 struct sl_error *err)
 {
 	static const enum sl_dtype unknown[] = { SL_F4, SL_F6_E2M3, SL_F6_E3M2, SL_F8_E8M0 };
 
@@ -244,8 +248,8 @@ int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, c
 		const struct sl_tensor *t = &model->shards.tensors[i];
 		for (size_t d = 0; d < SL_COUNT(unknown); d++) {
 			if (t->dtype == unknown[d])
-				return sl_fail(err, EINVAL, "tensor '%s' is %s, which torch's reader does not know", SL_ESC(t->name),
-					       sl_dtypes[t->dtype].name);
+				return sl_fail(err, EINVAL, "tensor '%s' is %s, which torch's reader does not know",
+					       SL_ESC(t->name), sl_dtypes[t->dtype].name);
 		}
 	}
 	return sl_check_modules(model, engine, layout, err);
@@ -253,7 +257,8 @@ int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, c
 
 char *sl_dcp_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
 {
-	return sl_arena_printf(&plan->view->arena, "shard-%05u-model-%05u-of-%05u.safetensors", plan->rank + 1, i + 1, n);
+	return sl_arena_printf(&plan->view->arena, "shard-%05u-model-%05u-of-%05u.safetensors", plan->rank + 1, i + 1,
+			       n);
 }
 
 /* Where a block begins in its tensor: the place of its first byte, axis by axis. */

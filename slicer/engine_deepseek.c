@@ -147,7 +147,8 @@ static void heed_part(const struct release *release, const struct part *part, bo
 		to->axis = ROWS;
 }
 
-static int rename_tensor(const struct release *release, const struct sl_tensor *tensor, struct renamed *to, struct sl_error *err)
+static int rename_tensor(const struct release *release, const struct sl_tensor *tensor, struct renamed *to,
+			 struct sl_error *err)
 {
 	const char *at = tensor->name + (strncmp(tensor->name, "model.", 6) == 0 ? 6 : 0);
 	bool of_experts = false, is_last = false;
@@ -167,7 +168,8 @@ static int rename_tensor(const struct release *release, const struct sl_tensor *
 		of_experts = len == strlen("experts") && strncmp(at, "experts", len) == 0;
 	}
 	if (to->axis == UNKNOWN || !(release->original || is_known_tensor(at)))
-		return sl_fail(err, EINVAL, "tensor '%s': DeepSeek's reference code has no place for it", SL_ESC(tensor->name));
+		return sl_fail(err, EINVAL, "tensor '%s': DeepSeek's reference code has no place for it",
+			       SL_ESC(tensor->name));
 	return 0;
 }
 
@@ -188,16 +190,16 @@ static int cut_tensor(const struct sl_model *model, const struct sl_tensor *tens
 }
 
 /* Blocks of FP8 times their scales, which are another tensor and cut alike. */
-static int add_unscaled(struct sl_plan *plan, const char *name, const struct sl_tensor *values, const struct sl_tensor *scales,
-			const struct sl_cut *cut)
+static int add_unscaled(struct sl_plan *plan, const char *name, const struct sl_tensor *values,
+			const struct sl_tensor *scales, const struct sl_cut *cut)
 {
 	static const struct sl_weight plain = { .role = SL_WHOLE };
 	struct sl_matrix m = sl_stored_matrix(values, &plain), s = sl_stored_matrix(scales, &plain);
 	uint64_t shape[2] = { cut->n, m.cols };
 
 	if (!s.rows || !s.cols || !m.rows || !m.cols || m.rows % s.rows || m.cols % s.cols)
-		return sl_fail(plan->err, EINVAL, "tensor '%s': its blocks are not whole ones of '%s'", SL_ESC(scales->name),
-			       SL_ESC(values->name));
+		return sl_fail(plan->err, EINVAL, "tensor '%s': its blocks are not whole ones of '%s'",
+			       SL_ESC(scales->name), SL_ESC(values->name));
 	const uint64_t block[2] = { m.rows / s.rows, m.cols / s.cols };
 	int ret = sl_plan_tensor(plan, name, SL_BF16);
 	if (!ret)
@@ -216,7 +218,8 @@ static int add_f4(struct sl_plan *plan, const char *name, const struct sl_tensor
 	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
 
-static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, const struct renamed *to, const struct sl_cut *cut)
+static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, const struct renamed *to,
+		      const struct sl_cut *cut)
 {
 	const struct sl_shards *shards = &plan->model->shards;
 	const char *dot = strrchr(tensor->name, '.');
@@ -241,7 +244,8 @@ static int check_model(const struct sl_model *model, const struct sl_layout *lay
 		return sl_fail(err, EINVAL, "DeepSeek's reference code runs DeepSeek V2, V3, R1, V3.2 and V4, not %s",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
 	if (experts % layout->tp)
-		return sl_fail(err, EINVAL, "%llu experts do not divide by %u ranks", (unsigned long long)experts, layout->tp);
+		return sl_fail(err, EINVAL, "%llu experts do not divide by %u ranks", (unsigned long long)experts,
+			       layout->tp);
 	return 0;
 }
 
@@ -270,7 +274,8 @@ static int for_each(const struct sl_model *model, const struct sl_layout *layout
 	return ret;
 }
 
-int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		      struct sl_error *err)
 {
 	(void)engine;
 	return for_each(model, layout, 0, NULL, err);

@@ -97,7 +97,8 @@ static int add_pairs(struct sl_plan *plan, const struct sl_tensor *tensor)
 	for (uint64_t first = 0; first < tensor->shape[0] && !ret; first += head_dim) {
 		ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first, half, 0 }, columns);
 		if (!ret)
-			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first + half, half, 0 }, columns);
+			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first + half, half, 0 },
+					     columns);
 		if (!ret)
 			ret = sl_plan_columns_end(plan);
 	}
@@ -108,13 +109,15 @@ static int add_pairs(struct sl_plan *plan, const struct sl_tensor *tensor)
 static int visit(const struct sl_model *model, struct sl_plan *plan, const char *held_prefix, const char *stored_prefix,
 		 const struct named *row, struct sl_error *err)
 {
-	bool pairs = find_family(model)->pairs && (strcmp(row->held, "attn_q.weight") == 0 || strcmp(row->held, "attn_k.weight") == 0);
+	bool pairs = find_family(model)->pairs &&
+		     (strcmp(row->held, "attn_q.weight") == 0 || strcmp(row->held, "attn_k.weight") == 0);
 	char name[SL_MODULE_NAME_MAX];
 
 	snprintf(name, sizeof(name), "%s%s", stored_prefix, row->stored);
 	const struct sl_tensor *tensor = sl_shards_find(&model->shards, name);
 	if (!tensor || !types[tensor->dtype].known)
-		return sl_fail(err, EINVAL, "llama.cpp wants '%s' in BF16, F16 or F32, and the checkpoint has none such", name);
+		return sl_fail(err, EINVAL,
+			       "llama.cpp wants '%s' in BF16, F16 or F32, and the checkpoint has none such", name);
 	if (!plan)
 		return 0;
 	snprintf(name, sizeof(name), "%s%s", held_prefix, row->held);
@@ -124,8 +127,8 @@ static int visit(const struct sl_model *model, struct sl_plan *plan, const char 
 	return ret ? ret : sl_plan_shape(plan, tensor->shape, tensor->n_dims);
 }
 
-static int visit_rows(const struct sl_model *model, struct sl_plan *plan, uint64_t layer, const struct named *rows, size_t n,
-		      struct sl_error *err)
+static int visit_rows(const struct sl_model *model, struct sl_plan *plan, uint64_t layer, const struct named *rows,
+		      size_t n, struct sl_error *err)
 {
 	char held[64], stored[64];
 	int ret = 0;
@@ -167,7 +170,9 @@ static uint32_t rope_object(const struct sl_config *config)
 
 static double number_of(const struct sl_config *config, uint32_t at, double fallback)
 {
-	return at && config->json.tokens[at].type == SL_JSON_NUMBER ? strtod(config->text + config->json.tokens[at].start, NULL) : fallback;
+	return at && config->json.tokens[at].type == SL_JSON_NUMBER
+		       ? strtod(config->text + config->json.tokens[at].start, NULL)
+		       : fallback;
 }
 
 static double rope_number(const struct sl_config *config, const char *key, double fallback)
@@ -179,7 +184,8 @@ static double rope_number(const struct sl_config *config, const char *key, doubl
 
 static double rope_theta(const struct sl_config *config)
 {
-	return number_of(config, sl_config_find(config, SL_TEXT, "rope_theta"), rope_number(config, "rope_theta", 10000));
+	return number_of(config, sl_config_find(config, SL_TEXT, "rope_theta"),
+			 rope_number(config, "rope_theta", 10000));
 }
 
 static bool rope_is(const struct sl_config *config, const char *type)
@@ -190,15 +196,18 @@ static bool rope_is(const struct sl_config *config, const char *type)
 		at = sl_json_member(&config->json, object, "rope_type");
 	if (object && !at)
 		at = sl_json_member(&config->json, object, "type");
-	return at ? config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, type) : strcmp(type, "default") == 0;
+	return at ? config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, type)
+		  : strcmp(type, "default") == 0;
 }
 
 /* By how much Llama 3.1 slows each pair's rotation (convert_hf_to_gguf.py, generate_extra_tensors): in F32, as there. */
 static float rope_factor(const struct sl_config *config, float exponent)
 {
 	float freq = 1.0f / powf((float)rope_theta(config), exponent), factor = (float)rope_number(config, "factor", 8);
-	float low = (float)rope_number(config, "low_freq_factor", 1), high = (float)rope_number(config, "high_freq_factor", 4);
-	float context = (float)rope_number(config, "original_max_position_embeddings", 8192), wave = (float)(2 * M_PI) / freq;
+	float low = (float)rope_number(config, "low_freq_factor", 1),
+	      high = (float)rope_number(config, "high_freq_factor", 4);
+	float context = (float)rope_number(config, "original_max_position_embeddings", 8192),
+	      wave = (float)(2 * M_PI) / freq;
 
 	if (wave < context / high)
 		return 1;
@@ -233,10 +242,13 @@ static int check_rope(const struct sl_config *config, struct sl_error *err)
 		if (rope_is(config, known[i]))
 			return 0;
 	}
-	return sl_fail(err, EINVAL, "config.json: its kind of rope_scaling is not written to GGUF here (none, llama3 and linear are)");
+	return sl_fail(
+		err, EINVAL,
+		"config.json: its kind of rope_scaling is not written to GGUF here (none, llama3 and linear are)");
 }
 
-int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		  struct sl_error *err)
 {
 	const struct sl_dims *d = &model->config.dims[SL_TEXT];
 	const struct family *family = find_family(model);
@@ -245,12 +257,13 @@ int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, 
 	if (!family)
 		return sl_fail(err, EINVAL, "GGUF is written for Llama, Mistral, Qwen2 and Qwen3, not for %s",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
-	uint64_t per_layer = SL_COUNT(common) + (family->biases ? SL_COUNT(biases) : 0) + (family->head_norms ? SL_COUNT(head_norms) : 0);
+	uint64_t per_layer = SL_COUNT(common) + (family->biases ? SL_COUNT(biases) : 0) +
+			     (family->head_norms ? SL_COUNT(head_norms) : 0);
 	uint64_t n = SL_COUNT(outside) + d->layers * per_layer + model->head_stored;
 	int ret = visit_all(model, NULL, err);
 	if (!ret && model->shards.n_tensors - model->n_ignored != n)
-		return sl_fail(err, EINVAL, "llama.cpp has names for %llu tensors of it, the checkpoint has %llu", (unsigned long long)n,
-			       (unsigned long long)(model->shards.n_tensors - model->n_ignored));
+		return sl_fail(err, EINVAL, "llama.cpp has names for %llu tensors of it, the checkpoint has %llu",
+			       (unsigned long long)n, (unsigned long long)(model->shards.n_tensors - model->n_ignored));
 	if (!ret && (!d->head_dim || d->head_dim % 2 || !d->kv_heads))
 		return sl_fail(err, EINVAL, "heads of %llu elements have no halves", (unsigned long long)d->head_dim);
 	if (!ret)
@@ -452,14 +465,18 @@ static int lay(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
 	struct sl_file *file = sl_plan_file(plan);
-	struct sl_piece *pieces = sl_arena_array(&view->arena, (size_t)plan->n_pieces + plan->n_tensors + 1, sizeof(*pieces)), *at = pieces;
+	struct sl_piece *pieces = sl_arena_array(&view->arena, (size_t)plan->n_pieces + plan->n_tensors + 1,
+						 sizeof(*pieces)),
+			*at = pieces;
 
 	if (!file || !pieces)
 		return sl_fail(plan->err, ENOMEM, "out of memory");
 	int ret = make_header(plan, at++);
 	if (ret)
 		return ret;
-	*file = (struct sl_file){ .name = plan->engine->file_name(plan, 0, 1), .size = pieces->len, .model = plan->model, .pieces = pieces };
+	*file = (struct sl_file){
+		.name = plan->engine->file_name(plan, 0, 1), .size = pieces->len, .model = plan->model, .pieces = pieces
+	};
 	for (uint32_t i = 0; i < plan->n_tensors; i++)
 		at = lay_tensor(plan, file, &plan->tensors[i], at);
 	file->n_pieces = (uint32_t)(at - pieces);

@@ -99,7 +99,9 @@ static int visit(const struct sl_model *model, struct sl_plan *plan, const char 
 		snprintf(name, sizeof(name), "%s%s", stored_prefix, row->stored[n]);
 		tensors[n] = sl_shards_find(&model->shards, name);
 		if (!tensors[n])
-			return sl_fail(err, EINVAL, "gpt-oss's reference code wants '%s', and the checkpoint has no such tensor", name);
+			return sl_fail(err, EINVAL,
+				       "gpt-oss's reference code wants '%s', and the checkpoint has no such tensor",
+				       name);
 		if (n && (tensors[n]->dtype != tensors[0]->dtype || tensors[n]->n_dims != tensors[0]->n_dims))
 			return sl_fail(err, EINVAL, "tensor '%s' does not fit below '%s'", name, row->stored[0]);
 	}
@@ -123,7 +125,8 @@ static int visit_all(const struct sl_model *model, struct sl_plan *plan, struct 
 	return ret;
 }
 
-int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     struct sl_error *err)
 {
 	const char *architecture = model->config.architecture;
 
@@ -184,7 +187,8 @@ int sl_gpt_oss_beside(struct sl_plan *plan)
 	sl_text_printf(&text, "}\n");
 	if (!text.failed)
 		copy = sl_arena_strndup(&plan->view->arena, text.bytes, text.len);
-	int ret = copy ? sl_plan_text_file(plan, "config.json", copy, text.len) : sl_fail(plan->err, ENOMEM, "out of memory");
+	int ret = copy ? sl_plan_text_file(plan, "config.json", copy, text.len)
+		       : sl_fail(plan->err, ENOMEM, "out of memory");
 	sl_text_release(&text);
 	return ret;
 }

@@ -68,7 +68,9 @@ static double rope_theta(const struct sl_config *config)
 		if (object && config->json.tokens[object].type == SL_JSON_OBJECT)
 			at = sl_json_member(&config->json, object, "rope_theta");
 	}
-	return at && config->json.tokens[at].type == SL_JSON_NUMBER ? strtod(config->text + config->json.tokens[at].start, NULL) : 0;
+	return at && config->json.tokens[at].type == SL_JSON_NUMBER
+		       ? strtod(config->text + config->json.tokens[at].start, NULL)
+		       : 0;
 }
 
 static int axis_of(const struct walk *walk, enum cut cut)
@@ -99,7 +101,8 @@ static int add_pairs(struct sl_plan *plan, const char *name, const struct sl_ten
 	for (uint64_t first = cut->first; first < cut->first + cut->n && !ret; first += head_dim) {
 		ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first, half, 0 }, columns);
 		if (!ret)
-			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first + half, half, 0 }, columns);
+			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first + half, half, 0 },
+					     columns);
 		if (!ret)
 			ret = sl_plan_columns_end(plan);
 	}
@@ -114,15 +117,18 @@ static int visit(const struct walk *walk, const char *held_prefix, const char *s
 	snprintf(name, sizeof(name), "%s%s", stored_prefix, row->stored);
 	const struct sl_tensor *tensor = sl_shards_find(&walk->model->shards, name);
 	if (!tensor || !sl_dtype_is_plain(tensor->dtype))
-		return sl_fail(walk->err, EINVAL, "Meta's code wants '%s' in BF16, F16 or F32, and the checkpoint has none such", name);
+		return sl_fail(walk->err, EINVAL,
+			       "Meta's code wants '%s' in BF16, F16 or F32, and the checkpoint has none such", name);
 	int ret = sl_cut_evenly(&cut, tensor, axis_of(walk, row->cut), walk->layout, walk->rank, walk->err);
 	if (ret || !walk->plan)
 		return ret;
 	snprintf(name, sizeof(name), "%s%s", held_prefix, row->held);
-	return row->cut == PAIRED_ROWS ? add_pairs(walk->plan, name, tensor, &cut) : sl_plan_stored(walk->plan, name, tensor, &cut);
+	return row->cut == PAIRED_ROWS ? add_pairs(walk->plan, name, tensor, &cut)
+				       : sl_plan_stored(walk->plan, name, tensor, &cut);
 }
 
-static int visit_rows(const struct walk *walk, const char *held_prefix, const char *stored_prefix, const struct named *rows, size_t n)
+static int visit_rows(const struct walk *walk, const char *held_prefix, const char *stored_prefix,
+		      const struct named *rows, size_t n)
 {
 	int ret = 0;
 
@@ -147,7 +153,8 @@ static int visit_all(const struct walk *walk)
 	return ret ? ret : visit(walk, "", "", model->head_stored ? &head : &tied_head);
 }
 
-int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		  struct sl_error *err)
 {
 	const char *architecture = model->config.architecture;
 	const struct sl_dims *d = &model->config.dims[SL_TEXT];
@@ -155,16 +162,21 @@ int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, 
 
 	(void)engine;
 	if (!architecture || strcmp(architecture, "LlamaForCausalLM") != 0)
-		return sl_fail(err, EINVAL, "Meta's code runs LlamaForCausalLM, not %s", SL_ESC(architecture ? architecture : model->arch->family));
+		return sl_fail(err, EINVAL, "Meta's code runs LlamaForCausalLM, not %s",
+			       SL_ESC(architecture ? architecture : model->arch->family));
 	if (model->shards.n_tensors - model->n_ignored != n)
-		return sl_fail(err, EINVAL, "Meta's code has no biases and no quantisation: it knows %llu tensors, the checkpoint has %llu",
-			       (unsigned long long)n, (unsigned long long)(model->shards.n_tensors - model->n_ignored));
+		return sl_fail(
+			err, EINVAL,
+			"Meta's code has no biases and no quantisation: it knows %llu tensors, the checkpoint has %llu",
+			(unsigned long long)n, (unsigned long long)(model->shards.n_tensors - model->n_ignored));
 	if (d->kv_heads % layout->tp || d->heads % layout->tp)
-		return sl_fail(err, EINVAL, "%llu attention heads with %llu kv heads do not divide by %u ranks", (unsigned long long)d->heads,
-			       (unsigned long long)d->kv_heads, layout->tp);
+		return sl_fail(err, EINVAL, "%llu attention heads with %llu kv heads do not divide by %u ranks",
+			       (unsigned long long)d->heads, (unsigned long long)d->kv_heads, layout->tp);
 	if (!d->hidden || d->head_dim * d->heads != d->hidden || d->head_dim % 2)
-		return sl_fail(err, EINVAL, "Meta's code has heads of hidden / heads = %llu / %llu elements, an even number, not %llu",
-			       (unsigned long long)d->hidden, (unsigned long long)d->heads, (unsigned long long)d->head_dim);
+		return sl_fail(
+			err, EINVAL,
+			"Meta's code has heads of hidden / heads = %llu / %llu elements, an even number, not %llu",
+			(unsigned long long)d->hidden, (unsigned long long)d->heads, (unsigned long long)d->head_dim);
 	return visit_all(&(struct walk){ .model = model, .layout = layout, .err = err });
 }
 
@@ -190,7 +202,8 @@ static void write_feed_forward(struct sl_text *text, const struct sl_dims *d)
 	while (multiple > 4096)
 		multiple /= 2;
 	double size = multiple > 1 ? (double)d->inter - (double)multiple / 2 : (double)d->inter + 0.25;
-	sl_text_printf(text, ", \"multiple_of\": %llu, \"ffn_dim_multiplier\": %.9f", (unsigned long long)multiple, size / (double)base);
+	sl_text_printf(text, ", \"multiple_of\": %llu, \"ffn_dim_multiplier\": %.9f", (unsigned long long)multiple,
+		       size / (double)base);
 }
 
 int sl_meta_beside(struct sl_plan *plan)
@@ -203,12 +216,15 @@ int sl_meta_beside(struct sl_plan *plan)
 	struct sl_text text = SL_TEXT_INIT;
 	char *copy = NULL;
 
-	sl_text_printf(&text, "{\"dim\": %llu, \"n_layers\": %llu, \"n_heads\": %llu, \"n_kv_heads\": %llu, \"vocab_size\": %llu",
-		       (unsigned long long)d->hidden, (unsigned long long)d->layers, (unsigned long long)d->heads,
-		       (unsigned long long)d->kv_heads, (unsigned long long)d->vocab);
+	sl_text_printf(
+		&text,
+		"{\"dim\": %llu, \"n_layers\": %llu, \"n_heads\": %llu, \"n_kv_heads\": %llu, \"vocab_size\": %llu",
+		(unsigned long long)d->hidden, (unsigned long long)d->layers, (unsigned long long)d->heads,
+		(unsigned long long)d->kv_heads, (unsigned long long)d->vocab);
 	write_feed_forward(&text, d);
 	if (eps && number->type == SL_JSON_NUMBER)
-		sl_text_printf(&text, ", \"norm_eps\": %.*s", (int)(number->end - number->start), config->text + number->start);
+		sl_text_printf(&text, ", \"norm_eps\": %.*s", (int)(number->end - number->start),
+			       config->text + number->start);
 	if (theta != 0 && theta != 10000) /* which the code of Llama 1 and 2 has no field for */
 		sl_text_printf(&text, ", \"rope_theta\": %.1f", theta);
 	if (theta == 500000 && sl_config_find(config, SL_TEXT, "rope_scaling"))
@@ -216,7 +232,8 @@ int sl_meta_beside(struct sl_plan *plan)
 	sl_text_printf(&text, "}\n");
 	if (!text.failed)
 		copy = sl_arena_strndup(&plan->view->arena, text.bytes, text.len);
-	int ret = copy ? sl_plan_text_file(plan, "params.json", copy, text.len) : sl_fail(plan->err, ENOMEM, "out of memory");
+	int ret = copy ? sl_plan_text_file(plan, "params.json", copy, text.len)
+		       : sl_fail(plan->err, ENOMEM, "out of memory");
 	sl_text_release(&text);
 	return ret;
 }

@@ -19,8 +19,8 @@ enum { ALIGNMENT = 8 };
 
 /* What torch calls the dtypes that the store has names for. */
 static const char *const names[SL_N_DTYPES] = {
-	[SL_BOOL] = "bool", [SL_U8] = "uint8",     [SL_I8] = "int8",   [SL_I16] = "int16", [SL_I32] = "int32",
-	[SL_I64] = "int64", [SL_F16] = "float16",  [SL_BF16] = "bfloat16", [SL_F32] = "float32", [SL_F64] = "float64",
+	[SL_BOOL] = "bool", [SL_U8] = "uint8",	  [SL_I8] = "int8",	  [SL_I16] = "int16",	[SL_I32] = "int32",
+	[SL_I64] = "int64", [SL_F16] = "float16", [SL_BF16] = "bfloat16", [SL_F32] = "float32", [SL_F64] = "float64",
 };
 
 /* ---- the order of a state dict ---- */
@@ -208,8 +208,8 @@ int sl_serverlessllm_check(const struct sl_model *model, const struct sl_engine 
 	for (uint32_t i = 0; i < model->shards.n_tensors; i++) {
 		const struct sl_tensor *t = &model->shards.tensors[i];
 		if (!names[t->dtype])
-			return sl_fail(err, EINVAL, "tensor '%s' is %s, for which ServerlessLLM's store has no name", SL_ESC(t->name),
-				       sl_dtypes[t->dtype].name);
+			return sl_fail(err, EINVAL, "tensor '%s' is %s, for which ServerlessLLM's store has no name",
+				       SL_ESC(t->name), sl_dtypes[t->dtype].name);
 	}
 	return sl_check_modules(model, engine, layout, err);
 }

@@ -21,7 +21,10 @@ struct sl_error {
 	char text[1000];
 };
 
-#define SL_ERROR_INIT { 0, "" }
+#define SL_ERROR_INIT \
+	{             \
+		0, "" \
+	}
 
 /* Set `err` (may be NULL) unless it is set already; cut at its size, never in the middle of a UTF-8 character.
  * Returns -errnum, or the -errno of the earlier error. */

@@ -32,6 +32,7 @@ struct sl_extent sl_file_map(const struct sl_file *file, uint64_t off, uint64_t 
 
 /* Read up to `len` bytes at `off` into `buf`: the number of bytes, short only at the end of the file, or -errno: no byte
  * of a failed read may be used. Thread-safe; takes no lock and no memory. */
-ssize_t sl_file_read(const struct sl_file *file, void *buf, uint64_t off, size_t len, struct sl_error *err) SL_MUST_CHECK;
+ssize_t sl_file_read(const struct sl_file *file, void *buf, uint64_t off, size_t len,
+		     struct sl_error *err) SL_MUST_CHECK;
 
 #endif

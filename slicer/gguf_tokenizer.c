@@ -21,7 +21,7 @@ enum { TOKENIZER_MAX = 100000000, DEPTH = 32, TOKENS_MAX = 1 << 24 };
 enum token_type { NORMAL = 1, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
 #define WORDS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|"
-#define REST "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define REST  "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
 
 /* To add a pattern: as it stands in the JSON, and what llama.cpp calls it. */
 static const struct {
@@ -101,9 +101,13 @@ int sl_gguf_check_tokenizer(const struct sl_model *model, struct sl_error *err)
 	int ret = read_text(model, "tokenizer.json", &doc, &why);
 
 	if (ret)
-		return sl_fail(err, EINVAL, "llama.cpp wants the tokenizer inside the file, and the source's tokenizer.json %s", why.text);
+		return sl_fail(err, EINVAL,
+			       "llama.cpp wants the tokenizer inside the file, and the source's tokenizer.json %s",
+			       why.text);
 	if (!find_pattern(&doc))
-		ret = sl_fail(err, EINVAL, "tokenizer.json: it splits text by none of the patterns that have a name in llama.cpp here");
+		ret = sl_fail(
+			err, EINVAL,
+			"tokenizer.json: it splits text by none of the patterns that have a name in llama.cpp here");
 	free(doc.text);
 	return ret;
 }
@@ -117,16 +121,19 @@ static uint32_t member(const struct sl_json *json, uint32_t object, const char *
 	return at && json->tokens[at].type == type ? at : 0;
 }
 
-static int set_token(struct token *tokens, uint64_t n, const struct sl_json *json, uint32_t text, uint32_t number, enum token_type type,
-		     struct sl_arena *arena, struct sl_error *err)
+static int set_token(struct token *tokens, uint64_t n, const struct sl_json *json, uint32_t text, uint32_t number,
+		     enum token_type type, struct sl_arena *arena, struct sl_error *err)
 {
 	struct token t = { .type = type };
 	uint64_t id;
 
-	if (json->tokens[text].type != SL_JSON_STRING || json->tokens[number].type != SL_JSON_NUMBER || sl_json_u64(json, number, &id))
-		return sl_fail(err, EINVAL, "tokenizer.json: a token is no text with a number (byte %u)", json->tokens[text].start);
+	if (json->tokens[text].type != SL_JSON_STRING || json->tokens[number].type != SL_JSON_NUMBER ||
+	    sl_json_u64(json, number, &id))
+		return sl_fail(err, EINVAL, "tokenizer.json: a token is no text with a number (byte %u)",
+			       json->tokens[text].start);
 	if (id >= n)
-		return sl_fail(err, EINVAL, "tokenizer.json: token number %llu, but config.json has a vocabulary of %llu",
+		return sl_fail(err, EINVAL,
+			       "tokenizer.json: token number %llu, but config.json has a vocabulary of %llu",
 			       (unsigned long long)id, (unsigned long long)n);
 	t.text = sl_json_string(json, text, arena, &t.len);
 	if (!t.text)
@@ -135,7 +142,8 @@ static int set_token(struct token *tokens, uint64_t n, const struct sl_json *jso
 	return 0;
 }
 
-static int add_vocabulary(struct token *tokens, uint64_t n, const struct sl_json *json, struct sl_arena *arena, struct sl_error *err)
+static int add_vocabulary(struct token *tokens, uint64_t n, const struct sl_json *json, struct sl_arena *arena,
+			  struct sl_error *err)
 {
 	uint32_t model = member(json, 0, "model", SL_JSON_OBJECT);
 	uint32_t vocab = model ? member(json, model, "vocab", SL_JSON_OBJECT) : 0, key = vocab + 1;
@@ -155,17 +163,20 @@ static bool looks_special(const struct sl_json *json, uint32_t content)
 	return len >= 4 && memcmp(json->text + t->start, "<|", 2) == 0 && memcmp(json->text + t->end - 2, "|>", 2) == 0;
 }
 
-static int add_added(struct token *tokens, uint64_t n, const struct sl_json *json, struct sl_arena *arena, struct sl_error *err)
+static int add_added(struct token *tokens, uint64_t n, const struct sl_json *json, struct sl_arena *arena,
+		     struct sl_error *err)
 {
 	uint32_t list = member(json, 0, "added_tokens", SL_JSON_ARRAY), at = list + 1;
 	int ret = 0;
 
 	for (uint32_t i = 0; list && !ret && i < json->tokens[list].n; i++, at = sl_json_next(json, at)) {
-		uint32_t content = member(json, at, "content", SL_JSON_STRING), id = member(json, at, "id", SL_JSON_NUMBER);
+		uint32_t content = member(json, at, "content", SL_JSON_STRING),
+			 id = member(json, at, "id", SL_JSON_NUMBER);
 		uint32_t special = member(json, at, "special", SL_JSON_TRUE);
 		if (!content || !id)
 			return sl_fail(err, EINVAL, "tokenizer.json: added token %u has no content or no id", i);
-		ret = set_token(tokens, n, json, content, id, special || looks_special(json, content) ? CONTROL : USER_DEFINED, arena, err);
+		ret = set_token(tokens, n, json, content, id,
+				special || looks_special(json, content) ? CONTROL : USER_DEFINED, arena, err);
 	}
 	return ret;
 }
@@ -177,14 +188,16 @@ static void write_tokens(struct sl_gguf *gguf, const struct token *tokens, uint6
 	sl_gguf_array(gguf, "tokenizer.ggml.tokens", SL_GGUF_STRING, n);
 	for (uint64_t i = 0; i < n; i++) {
 		snprintf(text, sizeof(text), "[PAD%llu]", (unsigned long long)i);
-		sl_gguf_put_string(&gguf->text, tokens[i].type ? tokens[i].text : text, tokens[i].type ? tokens[i].len : strlen(text));
+		sl_gguf_put_string(&gguf->text, tokens[i].type ? tokens[i].text : text,
+				   tokens[i].type ? tokens[i].len : strlen(text));
 	}
 	sl_gguf_array(gguf, "tokenizer.ggml.token_type", SL_GGUF_I32, n);
 	for (uint64_t i = 0; i < n; i++)
 		sl_gguf_put(&gguf->text, tokens[i].type ? tokens[i].type : UNUSED, 4);
 }
 
-static int add_tokens(struct sl_gguf *gguf, const struct sl_model *model, const struct sl_json *json, struct sl_error *err)
+static int add_tokens(struct sl_gguf *gguf, const struct sl_model *model, const struct sl_json *json,
+		      struct sl_error *err)
 {
 	uint64_t n = model->config.dims[SL_TEXT].vocab;
 	struct token *tokens = n <= TOKENS_MAX ? calloc(n + 1, sizeof(*tokens)) : NULL;
@@ -205,8 +218,8 @@ static int add_tokens(struct sl_gguf *gguf, const struct sl_model *model, const 
 
 static bool is_pair(const struct sl_json *json, uint32_t at)
 {
-	return json->tokens[at].type == SL_JSON_ARRAY && json->tokens[at].n == 2 && json->tokens[at + 1].type == SL_JSON_STRING &&
-	       json->tokens[at + 2].type == SL_JSON_STRING;
+	return json->tokens[at].type == SL_JSON_ARRAY && json->tokens[at].n == 2 &&
+	       json->tokens[at + 1].type == SL_JSON_STRING && json->tokens[at + 2].type == SL_JSON_STRING;
 }
 
 /* "a b", which newer files have as ["a", "b"]. NULL without memory. */
@@ -223,10 +236,12 @@ static const char *merge_of(const struct sl_json *json, uint32_t at, struct sl_a
 
 static int add_merges(struct sl_gguf *gguf, const struct sl_json *json, struct sl_error *err)
 {
-	uint32_t model = member(json, 0, "model", SL_JSON_OBJECT), list = model ? member(json, model, "merges", SL_JSON_ARRAY) : 0;
+	uint32_t model = member(json, 0, "model", SL_JSON_OBJECT),
+		 list = model ? member(json, model, "merges", SL_JSON_ARRAY) : 0;
 	uint32_t at = list + 1;
 	struct sl_arena arena;
-	int ret = list ? 0 : sl_fail(err, EINVAL, "tokenizer.json: model.merges is no list: it is no byte-pair tokenizer");
+	int ret = list ? 0
+		       : sl_fail(err, EINVAL, "tokenizer.json: model.merges is no list: it is no byte-pair tokenizer");
 
 	sl_arena_init(&arena);
 	if (!ret)

@@ -13,17 +13,17 @@
 #include <stdint.h>
 
 #define SL_HEADER_MAX 100000000u /* bytes of JSON, the reference's own cap */
-#define SL_NAME_MAX 4096u        /* bytes of a tensor's name */
-#define SL_DIMS_MAX 16u
+#define SL_NAME_MAX   4096u	 /* bytes of a tensor's name */
+#define SL_DIMS_MAX   16u
 
 /* A tensor as it is stored. */
 struct sl_tensor {
 	const char *name;      /* valid UTF-8 without NUL */
 	const uint64_t *shape; /* n_dims of them; n_dims 0 is a scalar */
-	uint64_t off;          /* first byte, from the start of the file */
-	uint64_t len;          /* bytes */
-	uint32_t shard;        /* index into sl_shards.shards */
-	uint8_t dtype;         /* enum sl_dtype */
+	uint64_t off;	       /* first byte, from the start of the file */
+	uint64_t len;	       /* bytes */
+	uint32_t shard;	       /* index into sl_shards.shards */
+	uint8_t dtype;	       /* enum sl_dtype */
 	uint8_t n_dims;
 };
 

@@ -16,13 +16,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum sl_json_type { SL_JSON_OBJECT = 1, SL_JSON_ARRAY, SL_JSON_STRING, SL_JSON_NUMBER, SL_JSON_TRUE, SL_JSON_FALSE, SL_JSON_NULL };
+enum sl_json_type {
+	SL_JSON_OBJECT = 1,
+	SL_JSON_ARRAY,
+	SL_JSON_STRING,
+	SL_JSON_NUMBER,
+	SL_JSON_TRUE,
+	SL_JSON_FALSE,
+	SL_JSON_NULL
+};
 
 struct sl_json_token {
 	uint32_t start, end; /* bytes of the text; a string's without its quotes */
-	uint32_t next;       /* index of the token after this one's subtree */
-	uint32_t n;          /* children: members of an object, elements of an array */
-	uint8_t type;        /* enum sl_json_type */
+	uint32_t next;	     /* index of the token after this one's subtree */
+	uint32_t n;	     /* children: members of an object, elements of an array */
+	uint8_t type;	     /* enum sl_json_type */
 };
 
 struct sl_json {

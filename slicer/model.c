@@ -17,7 +17,10 @@ _Static_assert(SL_STACKS_MAX <= 32, "an architecture has few stacks");
 static int check_dims(const struct sl_config *config, struct sl_error *err)
 {
 	const struct sl_dims *d = &config->dims[SL_TEXT];
-	const char *absent = !d->layers ? "num_hidden_layers" : !d->hidden ? "hidden_size" : !d->heads ? "num_attention_heads" : NULL;
+	const char *absent = !d->layers	  ? "num_hidden_layers"
+			     : !d->hidden ? "hidden_size"
+			     : !d->heads  ? "num_attention_heads"
+					  : NULL;
 
 	return absent ? sl_fail(err, EINVAL, "config.json: %s is absent", absent) : 0;
 }
@@ -52,8 +55,10 @@ static void note_tie_conflict(struct sl_model *model)
 	uint32_t inner = section ? sl_json_member(json, section, "tie_word_embeddings") : 0;
 
 	if (outer && inner && json->tokens[outer].type != json->tokens[inner].type)
-		sl_note(&model->notes, &model->arena, "config.json: tie_word_embeddings is %s in the text model's section and %s at "
-			"the top level: the first counts", json->tokens[inner].type == SL_JSON_TRUE ? "true" : "false",
+		sl_note(&model->notes, &model->arena,
+			"config.json: tie_word_embeddings is %s in the text model's section and %s at "
+			"the top level: the first counts",
+			json->tokens[inner].type == SL_JSON_TRUE ? "true" : "false",
 			json->tokens[outer].type == SL_JSON_TRUE ? "true" : "false");
 }
 
@@ -101,7 +106,8 @@ static int settle_head(struct sl_model *model, struct sl_error *err)
 	if (differ < 0)
 		return differ;
 	if (differ)
-		sl_note(&model->notes, &model->arena, "config.json ties the head to the embedding, yet '%s' is stored and differs from it",
+		sl_note(&model->notes, &model->arena,
+			"config.json ties the head to the embedding, yet '%s' is stored and differs from it",
 			SL_ESC(head->name));
 	return 0;
 }

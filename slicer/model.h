@@ -43,18 +43,18 @@ struct sl_model {
 	struct sl_shards shards;
 	struct sl_config config;
 	const struct sl_arch *arch;
-	const char *wrapper;                /* in front of every stored name: "", "module.", … */
+	const char *wrapper;		    /* in front of every stored name: "", "module.", … */
 	const struct sl_spelling *spelling; /* of the stored names; NULL: the stacks' own */
 	struct sl_quant quant;
 	struct sl_binding bound[SL_STACKS_MAX]; /* per stack of the architecture (bind.h) */
-	uint32_t *drafts;            /* tensors of next-n layers (MTP), which engines load apart */
+	uint32_t *drafts;			/* tensors of next-n layers (MTP), which engines load apart */
 	uint32_t n_drafts;
-	enum sl_dtype dtype;         /* what engines make of it with --dtype auto */
-	bool tied;                   /* by config or by the family's default: lm_head is the embedding */
-	bool head_stored;            /* the checkpoint has an lm_head */
-	uint64_t n_ignored;          /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
-	uint64_t total_bytes;        /* of all tensors */
-	struct sl_note *notes;       /* remarks for the user, the shards' own included */
+	enum sl_dtype dtype;   /* what engines make of it with --dtype auto */
+	bool tied;	       /* by config or by the family's default: lm_head is the embedding */
+	bool head_stored;      /* the checkpoint has an lm_head */
+	uint64_t n_ignored;    /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
+	uint64_t total_bytes;  /* of all tensors */
+	struct sl_note *notes; /* remarks for the user, the shards' own included */
 };
 
 /* Open the checkpoint in `dir`. On failure *out is NULL and nothing is left open. `options` may be NULL. */

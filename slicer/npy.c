@@ -23,7 +23,8 @@ static void write_shape(struct sl_text *text, const struct sl_output *tensor)
 		return;
 	}
 	for (unsigned d = 0; d < tensor->n_dims; d++)
-		sl_text_printf(text, "%s%llu%s", d ? ", " : "", (unsigned long long)tensor->shape[d], tensor->n_dims == 1 ? "," : "");
+		sl_text_printf(text, "%s%llu%s", d ? ", " : "", (unsigned long long)tensor->shape[d],
+			       tensor->n_dims == 1 ? "," : "");
 }
 
 static void write_header(struct sl_text *text, const struct sl_output *tensor)
@@ -43,8 +44,8 @@ static void write_header(struct sl_text *text, const struct sl_output *tensor)
 	text->bytes[9] = (char)((text->len - 10) >> 8);
 }
 
-int sl_view_npy(const struct sl_view *view, const struct sl_output *tensor, struct sl_arena *arena, struct sl_file *file,
-		struct sl_error *err)
+int sl_view_npy(const struct sl_view *view, const struct sl_output *tensor, struct sl_arena *arena,
+		struct sl_file *file, struct sl_error *err)
 {
 	struct sl_text text = SL_TEXT_INIT;
 	struct sl_piece *pieces = sl_arena_array(arena, tensor->n_pieces + 1u, sizeof(*pieces));
@@ -60,7 +61,10 @@ int sl_view_npy(const struct sl_view *view, const struct sl_output *tensor, stru
 		pieces[i + 1] = tensor->pieces[i];
 		pieces[i + 1].off = tensor->pieces[i].off - tensor->off + len;
 	}
-	*file = (struct sl_file){ .name = tensor->name, .size = len + tensor->len, .model = view->model, .pieces = pieces,
+	*file = (struct sl_file){ .name = tensor->name,
+				  .size = len + tensor->len,
+				  .model = view->model,
+				  .pieces = pieces,
 				  .n_pieces = tensor->n_pieces + 1 };
 	return 0;
 }

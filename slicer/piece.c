@@ -14,7 +14,7 @@ enum {
 	SPAN = 128 << 10,  /* source bytes that are read at once to pick short runs from */
 	GAP_MAX = 8 << 10, /* between runs; above it every run is read by itself */
 	CHUNK = 32 << 10,  /* source bytes converted at once */
-	TILE = 1024,       /* elements of a source row that are turned at once */
+	TILE = 1024,	   /* elements of a source row that are turned at once */
 };
 
 static uint64_t min(uint64_t a, uint64_t b)
@@ -23,8 +23,8 @@ static uint64_t min(uint64_t a, uint64_t b)
 }
 
 /* Short runs that lie close together: read what spans them, pick them out. Starts at a run. */
-static int read_span(const struct sl_shard *shard, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
-		     struct sl_error *err)
+static int read_span(const struct sl_shard *shard, const struct sl_piece *p, uint64_t first, uint64_t n,
+		     unsigned char *dst, struct sl_error *err)
 {
 	unsigned char span[SPAN];
 	uint64_t per_span = 1 + (SPAN - p->run) / p->stride;
@@ -49,8 +49,8 @@ static bool is_close(const struct sl_piece *p)
 }
 
 /* Bytes [skip, skip + len) of the stream of runs. */
-static int read_runs(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
-		     struct sl_error *err)
+static int read_runs(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len,
+		     unsigned char *dst, struct sl_error *err)
 {
 	const struct sl_shard *shard = &model->shards.shards[p->shard];
 
@@ -75,16 +75,16 @@ static int read_runs(const struct sl_model *model, const struct sl_piece *p, uin
 	return 0;
 }
 
-static int read_zero(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
-		     struct sl_error *err)
+static int read_zero(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len,
+		     unsigned char *dst, struct sl_error *err)
 {
 	(void)model, (void)p, (void)skip, (void)err;
 	memset(dst, 0, len);
 	return 0;
 }
 
-static int read_data(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
-		     struct sl_error *err)
+static int read_data(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len,
+		     unsigned char *dst, struct sl_error *err)
 {
 	(void)model, (void)err;
 	memcpy(dst, p->data + skip, len);
@@ -120,7 +120,8 @@ static int turn(const struct sl_model *model, const struct sl_piece *p, uint64_t
 	uint64_t in = sl_dtypes[p->from].bits / 8, out = sl_dtypes[p->to].bits / 8;
 
 	for (uint64_t r = row; r < row + n_rows; r++) {
-		int ret = sl_shard_read(&model->shards.shards[p->shard], tile, p->src + r * p->stride + col * in, n_cols * in, err);
+		int ret = sl_shard_read(&model->shards.shards[p->shard], tile, p->src + r * p->stride + col * in,
+					n_cols * in, err);
 		if (ret)
 			return ret;
 		sl_convert(converted, p->to, tile, p->from, n_cols);
@@ -151,8 +152,8 @@ static int transpose_elements(const struct sl_model *model, const struct sl_piec
 }
 
 /* Bytes of one output row that one part makes: [from, to) of the row, as far as the part has them. */
-static int read_row_part(const struct sl_model *model, const struct sl_piece *part, uint64_t row, uint64_t from, uint64_t to,
-			 unsigned char *dst, struct sl_error *err)
+static int read_row_part(const struct sl_model *model, const struct sl_piece *part, uint64_t row, uint64_t from,
+			 uint64_t to, unsigned char *dst, struct sl_error *err)
 {
 	uint64_t width = part->len / part->count, first = from > part->off ? from : part->off;
 	uint64_t last = to < part->off + width ? to : part->off + width;
@@ -163,8 +164,8 @@ static int read_row_part(const struct sl_model *model, const struct sl_piece *pa
 }
 
 /* Whole rows: each part's run of all of them is read at once and spread. */
-static int read_rows(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t n, unsigned char *dst,
-		     struct sl_error *err)
+static int read_rows(const struct sl_model *model, const struct sl_piece *p, uint64_t row, uint64_t n,
+		     unsigned char *dst, struct sl_error *err)
 {
 	unsigned char block[SPAN];
 
@@ -188,8 +189,8 @@ static bool has_short_rows(const struct sl_piece *p)
 	return p->run <= SPAN;
 }
 
-static int read_columns(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len, unsigned char *dst,
-			struct sl_error *err)
+static int read_columns(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len,
+			unsigned char *dst, struct sl_error *err)
 {
 	while (len > 0) {
 		uint64_t row = skip / p->run, inside = skip % p->run, now = min(len, p->run - inside);
@@ -219,9 +220,12 @@ static int scale_stretch(const struct sl_model *model, const struct sl_piece *p,
 	unsigned char stored[TILE * 8];
 	float block[TILE], scale;
 
-	int ret = sl_piece_read(model, values, (row * (p->run * 8 / sl_dtypes[p->to].bits) + col) * in, n * in, stored, err);
+	int ret = sl_piece_read(model, values, (row * (p->run * 8 / sl_dtypes[p->to].bits) + col) * in, n * in, stored,
+				err);
 	if (!ret)
-		ret = sl_piece_read(model, scales, (row / p->compound->block[0] * scale_cols + col / p->compound->block[1]) * sizeof(float),
+		ret = sl_piece_read(model, scales,
+				    (row / p->compound->block[0] * scale_cols + col / p->compound->block[1]) *
+					    sizeof(float),
 				    sizeof(scale), &scale, err);
 	if (ret)
 		return ret;
@@ -233,13 +237,14 @@ static int scale_stretch(const struct sl_model *model, const struct sl_piece *p,
 }
 
 /* Elements [first, first + n), row-major. */
-static int scale_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
-			  struct sl_error *err)
+static int scale_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n,
+			  unsigned char *dst, struct sl_error *err)
 {
 	uint64_t size = sl_dtypes[p->to].bits / 8, cols = p->run / size, block_cols = p->compound->block[1];
 
 	while (n > 0) {
-		uint64_t row = first / cols, col = first % cols, now = min(min(n, cols - col), block_cols - col % block_cols);
+		uint64_t row = first / cols, col = first % cols,
+			 now = min(min(n, cols - col), block_cols - col % block_cols);
 		now = min(now, TILE);
 		int ret = scale_stretch(model, p, row, col, now, dst, err);
 		if (ret)
@@ -252,8 +257,8 @@ static int scale_elements(const struct sl_model *model, const struct sl_piece *p
 }
 
 /* Elements [first, first + n) of the enlarged matrix, row-major: a stretch of one row at a time. */
-static int repeat_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n, unsigned char *dst,
-			   struct sl_error *err)
+static int repeat_elements(const struct sl_model *model, const struct sl_piece *p, uint64_t first, uint64_t n,
+			   unsigned char *dst, struct sl_error *err)
 {
 	const struct sl_compound *c = p->compound;
 	uint64_t size = sl_dtypes[p->to].bits / 8, cols = p->run / size, width = c->parts[0].len / c->parts[0].count;
@@ -262,8 +267,8 @@ static int repeat_elements(const struct sl_model *model, const struct sl_piece *
 	while (n > 0) {
 		uint64_t row = first / cols, col = first % cols, now = min(min(n, cols - col), TILE);
 		uint64_t from = (c->first[1] + col) / c->block[1], to = (c->first[1] + col + now - 1) / c->block[1] + 1;
-		int ret = sl_piece_read(model, &c->parts[0], (c->first[0] + row) / c->block[0] * width + from * size, (to - from) * size,
-					stored, err);
+		int ret = sl_piece_read(model, &c->parts[0], (c->first[0] + row) / c->block[0] * width + from * size,
+					(to - from) * size, stored, err);
 		if (ret)
 			return ret;
 		for (uint64_t i = 0; i < now; i++)
@@ -306,7 +311,8 @@ static int read_elements(const struct sl_model *model, const struct sl_piece *p,
 	unsigned char one[8];
 
 	while (len > 0) {
-		uint64_t element = skip / size, inside = skip % size, whole = inside ? 0 : len / size, now = whole * size;
+		uint64_t element = skip / size, inside = skip % size, whole = inside ? 0 : len / size,
+			 now = whole * size;
 		int ret = ops[p->op].elements(model, p, element, whole ? whole : 1, whole ? dst : one, err);
 		if (ret)
 			return ret;

@@ -21,14 +21,14 @@
 struct sl_model;
 
 enum sl_op {
-	SL_OP_COPY,      /* the runs, one after another */
-	SL_OP_ZERO,      /* zero bytes; no source */
-	SL_OP_DATA,      /* bytes in memory: headers, constants, configuration */
-	SL_OP_CONVERT,   /* the runs, each element converted from one dtype to another (convert.h) */
+	SL_OP_COPY,	 /* the runs, one after another */
+	SL_OP_ZERO,	 /* zero bytes; no source */
+	SL_OP_DATA,	 /* bytes in memory: headers, constants, configuration */
+	SL_OP_CONVERT,	 /* the runs, each element converted from one dtype to another (convert.h) */
 	SL_OP_TRANSPOSE, /* the runs as a matrix of count rows, written column by column, converted on the way */
-	SL_OP_COLUMNS,   /* parts side by side: a row of the output is one run of each */
-	SL_OP_SCALE,     /* part 0 times part 1, which has one F32 element per block of part 0's elements, as dtype `to` */
-	SL_OP_REPEAT,    /* part 0 enlarged: each element of it is a block of equal elements of dtype `to` */
+	SL_OP_COLUMNS,	 /* parts side by side: a row of the output is one run of each */
+	SL_OP_SCALE,  /* part 0 times part 1, which has one F32 element per block of part 0's elements, as dtype `to` */
+	SL_OP_REPEAT, /* part 0 enlarged: each element of it is a block of equal elements of dtype `to` */
 	SL_N_OPS
 };
 
@@ -36,24 +36,24 @@ struct sl_piece {
 	uint64_t off; /* first byte of the output */
 	uint64_t len; /* bytes of the output: never 0 */
 	union {
-		uint64_t src;              /* first source byte in the shard */
-		const unsigned char *data; /* SL_OP_DATA: len bytes */
+		uint64_t src;			    /* first source byte in the shard */
+		const unsigned char *data;	    /* SL_OP_DATA: len bytes */
 		const struct sl_compound *compound; /* ops of several pieces */
 	};
-	uint64_t run;    /* source bytes of one run: a whole number of elements; of a compound, bytes of an output row */
+	uint64_t run; /* source bytes of one run: a whole number of elements; of a compound, bytes of an output row */
 	uint64_t stride; /* source bytes from the start of one run to that of the next */
-	uint32_t count;  /* runs */
+	uint32_t count;	 /* runs */
 	uint32_t shard;
-	uint8_t op;       /* enum sl_op */
+	uint8_t op;	  /* enum sl_op */
 	uint8_t from, to; /* enum sl_dtype of CONVERT and TRANSPOSE; equal when nothing is converted */
 };
 
 /* What an op of several pieces works on. Its parts are never compounds themselves. */
 struct sl_compound {
 	uint32_t n;
-	uint32_t block[2];             /* SCALE: rows and columns that share a scale; REPEAT: of an element's block */
-	uint32_t first[2];             /* REPEAT: rows and columns of part 0's first block that are left out */
-	const struct sl_piece *parts;  /* as many runs each, COLUMNS: .off is where a part's columns begin in a row */
+	uint32_t block[2];	      /* SCALE: rows and columns that share a scale; REPEAT: of an element's block */
+	uint32_t first[2];	      /* REPEAT: rows and columns of part 0's first block that are left out */
+	const struct sl_piece *parts; /* as many runs each, COLUMNS: .off is where a part's columns begin in a row */
 };
 
 /* The pieces that one piece is made of: a compound's parts, else it alone. */

@@ -30,7 +30,7 @@ struct sl_plan {
 	uint32_t n_tensors, room_tensors;
 	struct sl_piece *pieces;
 	uint32_t n_pieces, room_pieces;
-	uint32_t *first_piece; /* per tensor; grows with it */
+	uint32_t *first_piece;	  /* per tensor; grows with it */
 	struct sl_piece *columns; /* being laid side by side */
 	uint32_t n_columns, room_columns;
 	uint32_t room_files; /* of view->files, which is in the view's arena */
@@ -62,8 +62,8 @@ int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n) SL_MUST
 int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
 
 /* Rows of a stored matrix, each block of it times its scale; the first of them begins a block. */
-int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values, const struct sl_tensor *scales,
-		   const uint64_t block[2], struct sl_range rows) SL_MUST_CHECK;
+int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *values,
+		   const struct sl_tensor *scales, const uint64_t block[2], struct sl_range rows) SL_MUST_CHECK;
 
 /* A block of the enlarged matrix in which each stored element, of one expert, is `times` x `times` equal ones. */
 int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
@@ -145,13 +145,15 @@ char *sl_name_hf(const struct sl_plan *plan, uint32_t i, uint32_t n);
 void sl_metadata_format(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_text *text);
 
 /* engine_deepseek.c */
-int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_deepseek_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		      struct sl_error *err);
 int sl_deepseek_plan(struct sl_plan *plan);
 char *sl_deepseek_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 bool sl_deepseek_passes(const char *name);
 
 /* engine_airllm.c */
-int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_airllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		    struct sl_error *err);
 int sl_airllm_plan(struct sl_plan *plan);
 char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_airllm_beside(struct sl_plan *plan);
@@ -163,25 +165,29 @@ int sl_serverlessllm_check(const struct sl_model *model, const struct sl_engine 
 char *sl_serverlessllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 
 /* engine_gpt_oss.c */
-int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_gpt_oss_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     struct sl_error *err);
 int sl_gpt_oss_plan(struct sl_plan *plan);
 char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_gpt_oss_beside(struct sl_plan *plan);
 
 /* engine_meta.c */
-int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		  struct sl_error *err);
 int sl_meta_plan(struct sl_plan *plan);
 char *sl_meta_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_meta_beside(struct sl_plan *plan);
 
 /* engine_gguf.c */
 extern const struct sl_container sl_gguf_container;
-int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		  struct sl_error *err);
 int sl_gguf_plan(struct sl_plan *plan);
 char *sl_gguf_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 
 /* engine_dcp.c */
-int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err);
+int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		 struct sl_error *err);
 int sl_dcp_plan(struct sl_plan *plan);
 char *sl_dcp_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 void sl_dcp_metadata(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n, struct sl_text *text);

@@ -206,8 +206,8 @@ static int by_method(struct sl_quant *quant, const char *method, size_t len, con
 		if (strlen((*at)->method) != len || memcmp((*at)->method, method, len) != 0)
 			continue;
 		quant->scheme = *at;
-		return (*at)->refused ? sl_fail(err, EINVAL, "%s: quantisation '%s' (%s) is refused: %s", where, (*at)->method,
-						(*at)->title, (*at)->refused)
+		return (*at)->refused ? sl_fail(err, EINVAL, "%s: quantisation '%s' (%s) is refused: %s", where,
+						(*at)->method, (*at)->title, (*at)->refused)
 				      : 0;
 	}
 	return sl_fail(err, EINVAL, "%s: quantisation '%s' is unknown; `rankfs --list` shows those that work", where,
@@ -319,7 +319,8 @@ static int read_numbers(struct sl_quant *quant, const struct sl_json *json, stru
 /* GPTQ with act-order in groups permutes columns between ranks: vLLM refuses it since 0.3x. */
 static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
-	uint32_t order = sl_json_member(json, quant->object, "desc_act"), size = sl_json_member(json, quant->object, "group_size");
+	uint32_t order = sl_json_member(json, quant->object, "desc_act"),
+		 size = sl_json_member(json, quant->object, "group_size");
 	bool grouped = !size || json->text[json->tokens[size].start] != '-';
 
 	if (order && json->tokens[order].type == SL_JSON_TRUE && grouped)

@@ -61,10 +61,10 @@ struct sl_component {
 	const char *stored; /* suffix in the checkpoint, with its separator: ".weight_scale" */
 	const char *held;   /* name in the engine: "weight_scale" */
 	uint8_t form, need;
-	uint8_t out, in;    /* enum sl_unit */
-	bool turned;        /* stored, and held, as [in, out] */
-	uint8_t as;         /* enum sl_held */
-	int dtype;          /* what it must be stored in: enum sl_dtype, or SL_FLOAT for F16, BF16, F32, SL_INTEGER */
+	uint8_t out, in; /* enum sl_unit */
+	bool turned;	 /* stored, and held, as [in, out] */
+	uint8_t as;	 /* enum sl_held */
+	int dtype;	 /* what it must be stored in: enum sl_dtype, or SL_FLOAT for F16, BF16, F32, SL_INTEGER */
 	float fill;
 };
 
@@ -86,48 +86,51 @@ struct sl_storage {
 	struct sl_component components[SL_COMPONENTS_MAX];
 	unsigned n_components;
 	unsigned group; /* columns that share a scale; 0: as the configuration or the shapes say */
-	unsigned granule;                     /* ranks of experts share whole blocks of this many rows, the last may have fewer; 0: evenly */
+	unsigned
+		granule; /* ranks of experts share whole blocks of this many rows, the last may have fewer; 0: evenly */
 	struct sl_padding padding[SL_N_GPUS]; /* of experts */
-	bool bias_on_first;                   /* what has no columns is held by the first rank alone where ranks share columns */
+	bool bias_on_first; /* what has no columns is held by the first rank alone where ranks share columns */
 };
 
 /* A tensor of each attention layer that no linear layer has: the scales of its KV cache. */
 struct sl_cache_scale {
-	const char *name;   /* below the engine's attention module */
-	const char *stored; /* names below the layer's attention in the checkpoint, joined by '|'; "" when never stored */
-	bool as_model;      /* in the model's dtype, else F32 */
-	bool vector;        /* [1], else no dimension */
-	float value;        /* where the checkpoint has none */
+	const char *name; /* below the engine's attention module */
+	const char
+		*stored; /* names below the layer's attention in the checkpoint, joined by '|'; "" when never stored */
+	bool as_model;	 /* in the model's dtype, else F32 */
+	bool vector;	 /* [1], else no dimension */
+	float value;	 /* where the checkpoint has none */
 };
 
 struct sl_scheme {
 	const char *method; /* quant_method */
 	const char *title;
-	const char *refused; /* why not; NULL: it works */
+	const char *refused;			  /* why not; NULL: it works */
 	const struct sl_storage *const *storages; /* NULL-terminated, tried in order */
 	const struct sl_cache_scale *cache_scales;
 	unsigned n_cache_scales;
 	bool cache_scales_of_mla; /* MLA layers have them too */
-	bool lists_modules;       /* config.json must list the quantised modules (vLLM, GPTQ) */
-	bool convert_unlisted;    /* a float weight that no ignore list names is converted and gets the components' fills */
+	bool lists_modules;	  /* config.json must list the quantised modules (vLLM, GPTQ) */
+	bool convert_unlisted; /* a float weight that no ignore list names is converted and gets the components' fills */
 };
 
 extern const struct sl_scheme *const sl_schemes[]; /* NULL-terminated; the first is for checkpoints without any */
-extern const struct sl_storage sl_plain;            /* a weight as it is */
+extern const struct sl_storage sl_plain;	   /* a weight as it is */
 
 /* What a checkpoint's configuration says about its scheme. */
 struct sl_quant {
 	const struct sl_scheme *scheme;
-	uint32_t object;         /* token of quantization_config in config.json; 0: in a file of its own, or none */
-	unsigned bits;           /* of a packed element; 0: not said */
-	uint64_t group;		 /* group_size: columns that share a scale; 0: not said, or all of them */
-	uint64_t block[2];       /* weight_block_size: rows, columns; 0: not said */
-	float fill;              /* of SL_SINGLE components: activation_scale_ub */
+	uint32_t object;   /* token of quantization_config in config.json; 0: in a file of its own, or none */
+	unsigned bits;	   /* of a packed element; 0: not said */
+	uint64_t group;	   /* group_size: columns that share a scale; 0: not said, or all of them */
+	uint64_t block[2]; /* weight_block_size: rows, columns; 0: not said */
+	float fill;	   /* of SL_SINGLE components: activation_scale_ub */
 };
 
 /* The scheme of the checkpoint in `dirfd`: quantization_config (top level, then text_config), else one of the quantiser's own
  * files. -EINVAL with a sentence when it is refused or unknown. */
-int sl_quant_find(struct sl_quant *quant, const struct sl_config *config, int dirfd, struct sl_error *err) SL_MUST_CHECK;
+int sl_quant_find(struct sl_quant *quant, const struct sl_config *config, int dirfd,
+		  struct sl_error *err) SL_MUST_CHECK;
 
 /* Does an ignore list of the configuration name this module: exactly, by a prefix of components, or by a pattern "re:…" that
  * matches from the name's start? Patterns that count or refer back are not tried. */

@@ -37,7 +37,8 @@ static void edit_tie(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_model *model = plan->model;
 
-	if (plan->engine->fused && !plan->engine->drops_tied && model->tied && model->head_stored && !(model->arch->flags & SL_NO_HEAD))
+	if (plan->engine->fused && !plan->engine->drops_tied && model->tied && model->head_stored &&
+	    !(model->arch->flags & SL_NO_HEAD))
 		edit(edits, false, "tie_word_embeddings", "false");
 }
 
@@ -72,8 +73,8 @@ static void edit_head_dim(const struct sl_plan *plan, struct edits *edits)
 	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
 	bool follows = d->head_dim * d->heads == d->hidden && (plan->tp == 1 || !plan->engine->rank_dirs);
 
-	if (d->head_dim && !follows && has_head_dim(plan->model->arch) && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") &&
-	    !plan->model->arch->defaults[SL_TEXT])
+	if (d->head_dim && !follows && has_head_dim(plan->model->arch) &&
+	    !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") && !plan->model->arch->defaults[SL_TEXT])
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
@@ -83,15 +84,15 @@ static const struct {
 	bool replicated; /* heads, of which each rank has one at least */
 	bool of_experts; /* not divided when experts are spread whole */
 } divided[] = {
-	{ "moe_intermediate_size",           false, true },
+	{ "moe_intermediate_size", false, true },
 	{ "shared_expert_intermediate_size", false, false },
-	{ "shared_intermediate_size",        false, false },
-	{ "dense_intermediate_size",         false, false },
-	{ "intermediate_size_mlp",           false, false },
-	{ "linear_num_key_heads",            false, false },
-	{ "linear_num_value_heads",          false, false },
-	{ "o_groups",                        false, false },
-	{ "num_global_key_value_heads",      true,  false },
+	{ "shared_intermediate_size", false, false },
+	{ "dense_intermediate_size", false, false },
+	{ "intermediate_size_mlp", false, false },
+	{ "linear_num_key_heads", false, false },
+	{ "linear_num_value_heads", false, false },
+	{ "o_groups", false, false },
+	{ "num_global_key_value_heads", true, false },
 	{ "sparse_attention_config.sparse_num_index_heads", true, false },
 };
 
@@ -132,7 +133,8 @@ static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 	edit_divided(plan, edits);
 	if (d->vocab && d->vocab % tp == 0)
 		edit_number(edits, "vocab_size", d->vocab / tp);
-	if (d->head_dim && plan->model->arch->defaults[SL_TEXT] && !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
+	if (d->head_dim && plan->model->arch->defaults[SL_TEXT] &&
+	    !sl_config_find(&plan->model->config, SL_TEXT, "head_dim"))
 		edit_number(edits, "head_dim", d->head_dim);
 }
 
@@ -142,7 +144,10 @@ static void list_module(struct sl_text *text, const struct sl_weight *row, const
 	const char *expert = strstr(row->name, ".%e");
 	bool joined = before && row->fused && before->fused && strcmp(row->fused, before->fused) == 0;
 
-	sl_text_printf(text, "%s\"%.*s\"", !before ? "[[" : joined ? ", " : "], [",
+	sl_text_printf(text, "%s\"%.*s\"",
+		       !before	? "[["
+		       : joined ? ", "
+				: "], [",
 		       expert ? (int)(expert - row->name) : (int)strlen(row->name), row->name);
 }
 
@@ -194,7 +199,8 @@ static int edit_quantised_modules(struct sl_plan *plan, struct edits *edits)
 	if (!modules)
 		return sl_fail(plan->err, ENOMEM, "out of memory");
 	if (*modules)
-		edits->list[edits->n++] = (struct sl_config_edit){ .object = quant->object, .keys = key, .value = modules };
+		edits->list[edits->n++] =
+			(struct sl_config_edit){ .object = quant->object, .keys = key, .value = modules };
 	return 0;
 }
 
@@ -258,9 +264,11 @@ static bool has_suffix(const char *name, const char *suffix)
 bool sl_view_passes(const char *name)
 {
 	/* Weights in any container, their indexes, and conversions of them for other runtimes. */
-	static const char *const suffixes[] = { ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx",
-						".onnx_data", ".ot", ".ckpt", ".npz", ".mlmodel", ".tflite",
-						".safetensors.index.json", ".bin.index.json" };
+	static const char *const suffixes[] = { ".safetensors",	  ".bin",	".pt",	   ".pth",
+						".gguf",	  ".ggml",	".h5",	   ".msgpack",
+						".onnx",	  ".onnx_data", ".ot",	   ".ckpt",
+						".npz",		  ".mlmodel",	".tflite", ".safetensors.index.json",
+						".bin.index.json" };
 	const char *base = strrchr(name, '/');
 
 	base = base ? base + 1 : name;

@@ -31,7 +31,7 @@ enum { FIRST_READ = 64 << 10 }; /* most headers are shorter */
 struct opening {
 	struct sl_shards *shards;
 	struct sl_located located;
-	struct sl_index index; /* n 0: none */
+	struct sl_index index;	 /* n 0: none */
 	struct sl_arena scratch; /* the index's names, as many bytes as the tensors' own: released at the end */
 	struct sl_arena *arena;
 	struct sl_error *err;

@@ -58,13 +58,15 @@ const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const cha
 
 /* Read exactly `len` bytes at `off` of a shard: 0; -EIO when the file is shorter or the disk fails; -ESTALE when its size
  * or time of change is not what it was at open, checked after the bytes are in `buf`. Thread-safe. */
-int sl_shard_read(const struct sl_shard *shard, void *buf, uint64_t off, size_t len, struct sl_error *err) SL_MUST_CHECK;
+int sl_shard_read(const struct sl_shard *shard, void *buf, uint64_t off, size_t len,
+		  struct sl_error *err) SL_MUST_CHECK;
 
 /* Is this name of a directory entry never a weight and never worth serving: partial downloads, editors' and macOS's
  * copies (.incomplete .tmp .lock ~ ._*)? */
 int sl_name_is_debris(const char *name);
 
 /* Add a note; formatting as printf. Ignores a lack of memory: a note is advice. */
-void sl_note(struct sl_note **notes, struct sl_arena *arena, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void sl_note(struct sl_note **notes, struct sl_arena *arena, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 #endif

@@ -36,7 +36,8 @@ static size_t run_end(const struct sl_tensor *tensors, size_t at, size_t n, sl_t
 }
 
 /* How many of the sorted tensors at `at` come before `pivot`, or are equal to it where `equal` says so. */
-static size_t stretch(const struct sl_tensor *at, size_t n, const struct sl_tensor *pivot, bool equal, sl_tensor_order order)
+static size_t stretch(const struct sl_tensor *at, size_t n, const struct sl_tensor *pivot, bool equal,
+		      sl_tensor_order order)
 {
 	size_t low = 0, step = 1;
 

@@ -64,8 +64,8 @@ unsigned sl_segments(const struct sl_model *model, enum sl_part part, const stru
 	return 1;
 }
 
-static int split_evenly(uint64_t size, uint64_t unit, const char *what, unsigned tp, unsigned rank, struct sl_range *range,
-			struct sl_error *err)
+static int split_evenly(uint64_t size, uint64_t unit, const char *what, unsigned tp, unsigned rank,
+			struct sl_range *range, struct sl_error *err)
 {
 	uint64_t n = size / unit;
 
@@ -76,15 +76,16 @@ static int split_evenly(uint64_t size, uint64_t unit, const char *what, unsigned
 }
 
 /* Heads that are replicated when there are more ranks than heads. */
-static int split_replicated(uint64_t size, uint64_t head_dim, const char *what, unsigned tp, unsigned rank, struct sl_range *range,
-			    struct sl_error *err)
+static int split_replicated(uint64_t size, uint64_t head_dim, const char *what, unsigned tp, unsigned rank,
+			    struct sl_range *range, struct sl_error *err)
 {
 	uint64_t heads = size / head_dim;
 
 	if (heads >= tp || heads == 0)
 		return split_evenly(size, head_dim, what, tp, rank, range, err);
 	if (tp % heads)
-		return sl_fail(err, EINVAL, "%llu %s neither divide by tp %u nor into it", (unsigned long long)heads, what, tp);
+		return sl_fail(err, EINVAL, "%llu %s neither divide by tp %u nor into it", (unsigned long long)heads,
+			       what, tp);
 	*range = (struct sl_range){ rank / (tp / heads) * head_dim, head_dim, 0 };
 	return 0;
 }
@@ -109,21 +110,22 @@ static const struct {
 };
 /* clang-format on */
 
-static int split_units(const struct sl_dims *d, size_t u, uint64_t n, unsigned tp, unsigned rank, struct sl_range *range,
-		       struct sl_error *err)
+static int split_units(const struct sl_dims *d, size_t u, uint64_t n, unsigned tp, unsigned rank,
+		       struct sl_range *range, struct sl_error *err)
 {
 	uint64_t field = *(const uint64_t *)(const void *)((const char *)d + units[u].field);
 	uint64_t size = units[u].by == ROWS_EACH ? field : field ? n / field : 0;
 
 	if (!size || n % size)
-		return sl_fail(err, EINVAL, "%llu rows are no whole number of %s", (unsigned long long)n, units[u].title);
+		return sl_fail(err, EINVAL, "%llu rows are no whole number of %s", (unsigned long long)n,
+			       units[u].title);
 	if (units[u].replicated)
 		return split_replicated(n, size, units[u].title, tp, rank, range, err);
 	return split_evenly(n, size, units[u].title, tp, rank, range, err);
 }
 
-int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp, unsigned rank,
-	     struct sl_range *range, struct sl_error *err)
+int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp,
+	     unsigned rank, struct sl_range *range, struct sl_error *err)
 {
 	const struct sl_dims *d = &model->config.dims[part];
 	bool inter = segment->dim == SL_INTER || segment->dim == SL_MOE_INTER;
@@ -137,8 +139,8 @@ int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_se
 	return split_evenly(segment->n, 1, inter ? "intermediate rows" : "rows", tp, rank, range, err);
 }
 
-int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t stored, const char *what, struct sl_range *range,
-		struct sl_error *err)
+int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t stored, const char *what,
+		struct sl_range *range, struct sl_error *err)
 {
 	uint64_t end = logical.first + logical.n;
 
@@ -147,9 +149,10 @@ int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t 
 		return 0;
 	}
 	if (logical.first % unit || (end % unit && end != size))
-		return sl_fail(err, EINVAL, "a share of %llu %s is no whole number of blocks of %llu", (unsigned long long)logical.n, what,
-			       (unsigned long long)unit);
-	*range = (struct sl_range){ logical.first / unit, (end + unit - 1) / unit - logical.first / unit, (logical.zero + unit - 1) / unit };
+		return sl_fail(err, EINVAL, "a share of %llu %s is no whole number of blocks of %llu",
+			       (unsigned long long)logical.n, what, (unsigned long long)unit);
+	*range = (struct sl_range){ logical.first / unit, (end + unit - 1) / unit - logical.first / unit,
+				    (logical.zero + unit - 1) / unit };
 	return 0;
 }
 
@@ -166,8 +169,8 @@ int sl_split_embedding(const struct sl_engine *engine, enum sl_dim dim, uint64_t
 	}
 	padded = (rows + unit - 1) / unit * unit;
 	if (padded % tp)
-		return sl_fail(err, EINVAL, "%llu embedding rows, padded to %llu, do not divide by tp %u", (unsigned long long)rows,
-			       (unsigned long long)padded, tp);
+		return sl_fail(err, EINVAL, "%llu embedding rows, padded to %llu, do not divide by tp %u",
+			       (unsigned long long)rows, (unsigned long long)padded, tp);
 	share = padded / tp;
 	range->first = share * rank < rows ? share * rank : rows;
 	range->n = rows - range->first < share ? rows - range->first : share;
@@ -187,7 +190,8 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
 
 bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b)
 {
-	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) && strcmp(a->fused, b->fused) == 0;
+	return a->fused && b->fused && a->when == b->when && !((a->flags ^ b->flags) & SL_INSTEAD) &&
+	       strcmp(a->fused, b->fused) == 0;
 }
 
 bool sl_is_expert(const struct sl_weight *row)
@@ -195,8 +199,8 @@ bool sl_is_expert(const struct sl_weight *row)
 	return (row->flags & SL_STACKED) || strstr(row->name, "%e");
 }
 
-unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
-		   const struct sl_weight *row)
+unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		   enum sl_part part, const struct sl_weight *row)
 {
 	if (part == SL_VISION && (engine->rank_dirs || model->config.dims[part].heads % layout->tp))
 		return 1;
@@ -225,7 +229,8 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
 }
 
 /* Whole granules to each rank, the last ones may have fewer (vLLM, gpt_oss.py). `unit` rows stand for one of the dimension. */
-static void split_granules(uint64_t size, uint64_t unit, uint64_t granule, unsigned tp, unsigned rank, struct sl_range *range)
+static void split_granules(uint64_t size, uint64_t unit, uint64_t granule, unsigned tp, unsigned rank,
+			   struct sl_range *range)
 {
 	uint64_t n = size / unit, share = (((n + granule - 1) / granule) + tp - 1) / tp * granule;
 	uint64_t first = share * rank < n ? share * rank : n, end = first + share < n ? first + share : n;
@@ -234,8 +239,9 @@ static void split_granules(uint64_t size, uint64_t unit, uint64_t granule, unsig
 }
 
 /* One axis of a matrix: who shares it and how. */
-static int share_axis(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, const struct sl_storage *storage,
-		      unsigned tp, unsigned rank, struct sl_range *range, struct sl_error *err)
+static int share_axis(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment,
+		      const struct sl_storage *storage, unsigned tp, unsigned rank, struct sl_range *range,
+		      struct sl_error *err)
 {
 	bool inter = segment->dim == SL_MOE_INTER || segment->dim == SL_MOE_PAIRS;
 
@@ -246,7 +252,8 @@ static int share_axis(const struct sl_model *model, enum sl_part part, const str
 }
 
 /* Zeros behind an axis of experts: the kernel's unit of what each rank would have if it divided evenly. */
-static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t size, unsigned tp, struct sl_range *range)
+static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t size, unsigned tp,
+		     struct sl_range *range)
 {
 	uint64_t even = (size + tp - 1) / tp, to = even;
 
@@ -280,9 +287,9 @@ static unsigned finer_blocks(const struct sl_engine *engine, const struct sl_wei
 	return common < LEAST_BLOCK ? 1 : (unsigned)(block[0] / common);
 }
 
-int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
-		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
-		struct sl_share *share, struct sl_error *err)
+int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		enum sl_part part, const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m,
+		unsigned rank, enum sl_gpu gpu, struct sl_share *share, struct sl_error *err)
 {
 	unsigned tp = sl_row_tp(model, engine, layout, part, row);
 	const struct sl_padding *padding = &storage->padding[gpu];
@@ -305,17 +312,19 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 		else if (row->role == SL_EMBEDDING)
 			ret = sl_split_embedding(engine, row->out, m.rows, tp, rank, &share->rows[i], err);
 		if (padded)
-			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1, &share->rows[i]);
+			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1,
+				 &share->rows[i]);
 		share->rows[i].first += segments[i].first;
 	}
 	share->finer = finer_blocks(engine, row, model->quant.block, share);
 	if (engine->fused && row->pad && !ret)
-		share->rows[share->n - 1].zero = round_up(share->rows[share->n - 1].n, row->pad) - share->rows[share->n - 1].n;
+		share->rows[share->n - 1].zero =
+			round_up(share->rows[share->n - 1].n, row->pad) - share->rows[share->n - 1].n;
 	return ret;
 }
 
-struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned component,
-			       const struct sl_share *share)
+struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
+			       unsigned component, const struct sl_share *share)
 {
 	struct sl_units u = sl_units_of(model, row, bound, component);
 
@@ -357,12 +366,13 @@ static int check_module(const struct sl_model *model, const struct sl_engine *en
 
 	if ((row->role == SL_WHOLE && !joined) || (row->flags & SL_UNLOADED))
 		return 0;
-	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
+	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0,
+			      SL_SM90, &share, err);
 	return ret ? ret : check_units(model, row, bound, &share, joined, err);
 }
 
-static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
-		       uint64_t layer, struct sl_error *err)
+static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		       unsigned s, uint64_t layer, struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
 
@@ -380,8 +390,8 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 	return 0;
 }
 
-static int check_stack(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, unsigned s,
-		       struct sl_error *err)
+static int check_stack(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		       unsigned s, struct sl_error *err)
 {
 	uint64_t layers = sl_stack_layers(model, &model->arch->stacks[s]);
 	int ret = 0;
@@ -392,7 +402,8 @@ static int check_stack(const struct sl_model *model, const struct sl_engine *eng
 }
 
 /* The text model's layers first: heads that do not divide say more than an embedding that does not. */
-int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, struct sl_error *err)
+int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     struct sl_error *err)
 {
 	int ret = 0;
 
@@ -411,8 +422,8 @@ static bool deals_experts(const struct sl_model *model)
 {
 	uint64_t groups = 0;
 
-	return (model->arch->flags & SL_EXPERT_GROUPS) && sl_config_u64(&model->config, SL_TEXT, "n_group", &groups, NULL) == 0 &&
-	       groups > 1;
+	return (model->arch->flags & SL_EXPERT_GROUPS) &&
+	       sl_config_u64(&model->config, SL_TEXT, "n_group", &groups, NULL) == 0 && groups > 1;
 }
 
 /* Everything about a layout but whether its tp divides. */
@@ -423,26 +434,32 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	unsigned flags = model->arch->flags;
 
 	if (engine->as_stored && (layout->experts != SL_EXPERTS_SLICED || layout->dtype >= 0))
-		return sl_fail(err, EINVAL, "%s takes tensors as they are stored, and experts by its own rules: use %s%u", engine->name,
-			       engine->ranks, layout->tp);
+		return sl_fail(err, EINVAL,
+			       "%s takes tensors as they are stored, and experts by its own rules: use %s%u",
+			       engine->name, engine->ranks, layout->tp);
 	if (layout->experts != SL_EXPERTS_SLICED && !model->config.dims[SL_TEXT].experts)
 		return sl_fail(err, EINVAL, "%s has no experts to spread", model->config.architecture);
 	if (layout->experts != SL_EXPERTS_SLICED && model->config.dims[SL_TEXT].experts < layout->tp)
 		return sl_fail(err, EINVAL, "%llu experts are too few for %u ranks",
 			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp);
 	if (layout->experts == SL_EXPERTS_ROUND_ROBIN && layout->tp > 1 && engine->fused && !deals_experts(model))
-		return sl_fail(err, EINVAL, "vLLM spreads experts round robin only when n_group of config.json is above 1, else in blocks: use -ep");
+		return sl_fail(
+			err, EINVAL,
+			"vLLM spreads experts round robin only when n_group of config.json is above 1, else in blocks: use -ep");
 	if (layout->pp > 1 && !engine->stages)
 		return sl_fail(err, EINVAL, "%s has no pipeline stages: use %s alone", engine->name, engine->ranks);
 	if (layout->pp > 1 && (flags & SL_NO_STAGES))
-		return sl_fail(err, EINVAL, "%s has no pipeline stages in %s", model->config.architecture, engine->title);
+		return sl_fail(err, EINVAL, "%s has no pipeline stages in %s", model->config.architecture,
+			       engine->title);
 	if (layout->pp > layers)
-		return sl_fail(err, EINVAL, "%llu layers are too few for %u pipeline stages", (unsigned long long)layers, layout->pp);
+		return sl_fail(err, EINVAL, "%llu layers are too few for %u pipeline stages",
+			       (unsigned long long)layers, layout->pp);
 	if (layout->dtype == SL_F16 && engine->fused && (flags & SL_NO_F16))
 		return sl_fail(err, EINVAL, "%s is not stable in F16, and the engine refuses it: use bf16 or f32",
 			       model->config.architecture);
 	if (layout->tp > 1 && engine->rank_dirs && model->arch->whole_in_hf)
-		return sl_fail(err, EINVAL, "a config.json of %s cannot describe a slice (%s): use %s/tp1, or tensors/tp%u",
+		return sl_fail(err, EINVAL,
+			       "a config.json of %s cannot describe a slice (%s): use %s/tp1, or tensors/tp%u",
 			       model->config.architecture, model->arch->whole_in_hf, engine->name, layout->tp);
 	if (layout->tp > 1 && engine->rank_dirs && !model->config.dims[SL_TEXT].kv_heads)
 		return sl_fail(err, EINVAL, "kv heads differ between layers: one config.json cannot describe a slice");

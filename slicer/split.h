@@ -30,30 +30,31 @@ unsigned sl_segments(const struct sl_model *model, enum sl_part part, const stru
 
 /* The share of `rank` of `tp` in a segment, relative to the segment's start: whole query heads; whole kv heads, replicated
  * in blocks when there are more ranks than heads (vLLM, linear.py: rank r takes head r / (tp / kv)); evenly otherwise. */
-int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp, unsigned rank,
-	     struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
+int sl_split(const struct sl_model *model, enum sl_part part, const struct sl_segment *segment, unsigned tp,
+	     unsigned rank, struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
 
 /* What a rank holds of a module's logical matrix: rows of each segment, columns, each with the zeros that pad it. */
 struct sl_share {
 	struct sl_range rows[SL_SEGMENTS_MAX], cols;
-	unsigned n;     /* segments */
-	bool is_first;  /* this rank holds what the ranks do not share */
-	unsigned finer; /* blocks of scales become as many times as many along either axis, each with the same scale; 1: they stay */
+	unsigned n;    /* segments */
+	bool is_first; /* this rank holds what the ranks do not share */
+	unsigned
+		finer; /* blocks of scales become as many times as many along either axis, each with the same scale; 1: they stay */
 };
 
 /* The share of `rank` in a bound module, padded for `gpu` where its storage says so. */
-int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
-		const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m, unsigned rank, enum sl_gpu gpu,
-		struct sl_share *share, struct sl_error *err) SL_MUST_CHECK;
+int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		enum sl_part part, const struct sl_weight *row, const struct sl_storage *storage, struct sl_matrix m,
+		unsigned rank, enum sl_gpu gpu, struct sl_share *share, struct sl_error *err) SL_MUST_CHECK;
 
 /* The units of a component in that share. */
-struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound, unsigned component,
-			       const struct sl_share *share);
+struct sl_units sl_share_units(const struct sl_model *model, const struct sl_weight *row, const struct sl_bound *bound,
+			       unsigned component, const struct sl_share *share);
 
 /* A range of logical rows or columns in a component's own units; `unit` 0 is the whole axis of `stored` elements. A range that
  * would cut a unit is refused: "64 columns are no whole number of groups of 128". */
-int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t stored, const char *what, struct sl_range *range,
-		struct sl_error *err) SL_MUST_CHECK;
+int sl_to_units(struct sl_range logical, uint64_t size, uint64_t unit, uint64_t stored, const char *what,
+		struct sl_range *range, struct sl_error *err) SL_MUST_CHECK;
 
 /* The share of embedding rows: padded with zero rows to a multiple of the engine's unit, then divided (vLLM,
  * vocab_parallel_embedding.py). Without a unit: divided when it divides and is the vocabulary, else whole. */
@@ -66,8 +67,8 @@ struct sl_range sl_stage_layers(uint64_t layers, unsigned stages, unsigned stage
 
 /* Ranks that share a row's matrix: 1 where an engine's configuration could not say that it is cut, for experts that are spread
  * whole, and for a vision tower whose heads do not divide (vLLM runs that with --mm-encoder-tp-mode data only). */
-unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout, enum sl_part part,
-		   const struct sl_weight *row);
+unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		   enum sl_part part, const struct sl_weight *row);
 
 /* Does each module divide as the architecture says? */
 int sl_check_modules(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,

@@ -14,10 +14,13 @@ struct sl_text {
 	bool failed; /* no memory: what was added since is lost */
 };
 
-#define SL_TEXT_INIT { NULL, 0, 0, false }
+#define SL_TEXT_INIT              \
+	{                         \
+		NULL, 0, 0, false \
+	}
 
 void sl_text_add(struct sl_text *text, const char *bytes, size_t len); /* `bytes` may be NULL when len is 0 */
-void sl_text_u64(struct sl_text *text, uint64_t value); /* in decimal */
+void sl_text_u64(struct sl_text *text, uint64_t value);		       /* in decimal */
 void sl_text_printf(struct sl_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A JSON string with its quotes; `string` is valid UTF-8. */

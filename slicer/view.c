@@ -57,7 +57,8 @@ static const char *stack_name(const struct sl_engine *engine, const struct sl_st
 }
 
 /* A module as an older release calls it; `buf` holds SL_MODULE_NAME_MAX bytes. */
-static const char *renamed_module(const struct sl_engine *engine, const struct sl_weight *row, const char *module, char *buf)
+static const char *renamed_module(const struct sl_engine *engine, const struct sl_weight *row, const char *module,
+				  char *buf)
 {
 	for (const struct sl_renaming *r = engine->renamed; r && r->now; r++) {
 		const char *at = strstr(module, r->now);
@@ -70,7 +71,8 @@ static const char *renamed_module(const struct sl_engine *engine, const struct s
 	return module;
 }
 
-static void tensor_name(const struct sl_plan *plan, const struct group *g, const char *module, const char *suffix, char *out)
+static void tensor_name(const struct sl_plan *plan, const struct group *g, const char *module, const char *suffix,
+			char *out)
 {
 	size_t len = sl_stack_prefix(stack_name(plan->engine, stack_of(plan, g)), g->layer, out);
 	char then[SL_MODULE_NAME_MAX];
@@ -145,8 +147,8 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 static int find_share(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
 		      const struct sl_storage *storage, struct sl_matrix m, struct sl_share *share)
 {
-	return sl_share_of(plan->model, plan->engine, &plan->view->layout, stack->part, row, storage, m, plan->rank, plan->gpu, share,
-			   plan->err);
+	return sl_share_of(plan->model, plan->engine, &plan->view->layout, stack->part, row, storage, m, plan->rank,
+			   plan->gpu, share, plan->err);
 }
 
 /* What is being put together: rows and columns so far of the engine's tensor, for one expert. */
@@ -156,9 +158,9 @@ struct shape {
 
 /* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements, or where blocks
  * become finer in those that they become. */
-static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row, const struct sl_tensor *t,
-		       const struct sl_component *c, uint64_t expert, unsigned finer, struct sl_range rows, struct sl_range cols,
-		       struct shape *shape)
+static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
+		       const struct sl_tensor *t, const struct sl_component *c, uint64_t expert, unsigned finer,
+		       struct sl_range rows, struct sl_range cols, struct shape *shape)
 {
 	uint64_t size = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, 1);
 	bool conv1d = (row->flags & SL_CONV1D) && t->n_dims > 1;
@@ -188,7 +190,8 @@ static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const
 }
 
 /* A component that the checkpoint lacks and the engine has: its fill, in the shape of the share. */
-static int add_fill(struct sl_plan *plan, const struct sl_component *c, const struct sl_share *share, struct shape *shape)
+static int add_fill(struct sl_plan *plan, const struct sl_component *c, const struct sl_share *share,
+		    struct shape *shape)
 {
 	uint64_t rows = 0;
 
@@ -200,7 +203,8 @@ static int add_fill(struct sl_plan *plan, const struct sl_component *c, const st
 }
 
 /* The rank's share of one component of one stored module. */
-static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, unsigned i, uint64_t expert, struct shape *shape)
+static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, unsigned i, uint64_t expert,
+		     struct shape *shape)
 {
 	const struct sl_stack *stack = stack_of(plan, g);
 	const struct sl_weight *row = row_of(plan, g, r);
@@ -222,7 +226,8 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
 	for (unsigned s = 0; s < share.n && !ret; s++) {
 		ret = sl_to_units(share.rows[s], m.rows, u.out, stored.rows, "rows", &rows, plan->err);
-		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && plan->engine->fused && !share.is_first)
+		if (!ret && !u.in && row->role == SL_ROW && bound->storage->bias_on_first && plan->engine->fused &&
+		    !share.is_first)
 			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
 		if (!ret)
 			ret = add_segment(plan, stack, row, t, c, expert, finer, rows, cols, shape);
@@ -243,12 +248,13 @@ static int add_dequantised(struct sl_plan *plan, const struct group *g, const ch
 		if (bound->storage->n_components > 1)
 			scales = sl_bound_tensor(plan->model, bound, 1);
 		if (scales && bound->storage->components[1].out != SL_UNIT_BLOCK)
-			return sl_fail(plan->err, EINVAL, "tensor '%s': %s cannot be turned back into plain weights", SL_ESC(t->name),
-				       bound->storage->name);
+			return sl_fail(plan->err, EINVAL, "tensor '%s': %s cannot be turned back into plain weights",
+				       SL_ESC(t->name), bound->storage->name);
 		shape[0] += m.rows;
 		shape[1] = m.cols;
 		ret = scales ? sl_plan_scaled(plan, row_of(plan, g, r), t, scales, plan->model->quant.block,
-					      (struct sl_range){ 0, m.rows, 0 }) : sl_plan_whole(plan, t);
+					      (struct sl_range){ 0, m.rows, 0 })
+			     : sl_plan_whole(plan, t);
 	}
 	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
@@ -317,7 +323,8 @@ static unsigned column_axes(const struct sl_tensor *t, unsigned first, uint64_t 
 }
 
 /* The shape of a matrix component: experts first; columns on one axis in a stack that the engine makes, else as stored. */
-static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts, struct shape shape)
+static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts,
+		      struct shape shape)
 {
 	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first, experts.first), i);
 	bool stacked = is_stack_of_experts(plan, g);
@@ -362,7 +369,8 @@ static int add_vector(struct sl_plan *plan, const struct group *g, unsigned i)
 }
 
 /* The component of a group's parts that is loaded last: the one whose name is the greatest (vLLM sorts names in a file). */
-static const struct sl_tensor *last_loaded(const struct sl_plan *plan, const struct group *g, unsigned i, uint64_t expert)
+static const struct sl_tensor *last_loaded(const struct sl_plan *plan, const struct group *g, unsigned i,
+					   uint64_t expert)
 {
 	const struct sl_tensor *last = NULL;
 
@@ -387,7 +395,9 @@ static int add_last(struct sl_plan *plan, const struct group *g, unsigned i)
 		ret = sl_plan_whole(plan, t);
 		dims[1] = t->n_dims ? t->shape[0] : 1;
 	}
-	return ret ? ret : sl_plan_shape(plan, is_stack_of_experts(plan, g) ? dims : dims + 1, is_stack_of_experts(plan, g) ? 2 : 1);
+	return ret ? ret
+		   : sl_plan_shape(plan, is_stack_of_experts(plan, g) ? dims : dims + 1,
+				   is_stack_of_experts(plan, g) ? 2 : 1);
 }
 
 /* The groups 0, 0, …, 1, 1, … of n inputs, which act-order would mix. */
@@ -413,9 +423,10 @@ static int add_inputs(struct sl_plan *plan, const struct group *g, unsigned i)
 	struct sl_share share;
 
 	if (is_stack_of_experts(plan, g))
-		return sl_fail(plan->err, EINVAL, "%s: how it holds experts of %s is not known: use %s/", plan->engine->name,
-			       bound->storage->name, sl_engines[SL_VLLM].name);
-	int ret = find_share(plan, stack, &vector, bound->storage, sl_logical_matrix(plan->model, &vector, bound), &share);
+		return sl_fail(plan->err, EINVAL, "%s: how it holds experts of %s is not known: use %s/",
+			       plan->engine->name, bound->storage->name, sl_engines[SL_VLLM].name);
+	int ret = find_share(plan, stack, &vector, bound->storage, sl_logical_matrix(plan->model, &vector, bound),
+			     &share);
 	if (ret)
 		return ret;
 	struct sl_range inputs = { plan->engine->fused ? share.cols.first : 0, share.cols.n, 0 };
@@ -463,7 +474,10 @@ static enum sl_dtype component_dtype(const struct sl_plan *plan, const struct gr
 		return (enum sl_dtype)c->dtype; /* a weight that the engine converts */
 	if (c->form == SL_LAST && is_stack_of_experts(plan, g))
 		return sl_plan_float(plan);
-	return c->as == SL_AS_F32 ? SL_F32 : c->as == SL_AS_U8 ? SL_U8 : c->as == SL_AS_MODEL ? sl_plan_float(plan) : own;
+	return c->as == SL_AS_F32     ? SL_F32
+	       : c->as == SL_AS_U8    ? SL_U8
+	       : c->as == SL_AS_MODEL ? sl_plan_float(plan)
+				      : own;
 }
 
 /* Is the tensor held as it is stored? Then nothing about its order matters. */
@@ -486,7 +500,8 @@ static int add_component(struct sl_plan *plan, const struct group *g, unsigned i
 	if (ret)
 		return ret;
 	bool whole = is_whole(plan, row_of(plan, g, g->first)), divides = c->form == SL_MATRIX || c->form == SL_INPUTS;
-	if (t && g->n == 1 && (whole || (!plan->engine->fused && !divides)) && (c->form != SL_SCALAR || !plan->engine->fused)) {
+	if (t && g->n == 1 && (whole || (!plan->engine->fused && !divides)) &&
+	    (c->form != SL_SCALAR || !plan->engine->fused)) {
 		ret = sl_plan_whole(plan, t);
 		return ret ? ret : sl_plan_shape(plan, t->shape, t->n_dims);
 	}
@@ -521,7 +536,8 @@ static int add_bias(struct sl_plan *plan, const struct group *g, const char *nam
 		ret = find_share(plan, stack, &vector, &sl_plain, (struct sl_matrix){ t->shape[0], 1 }, &share);
 		for (unsigned s = 0; s < share.n && !ret; s++) {
 			n += share.rows[s].n;
-			ret = sl_plan_block(plan, stack->part, &vector, t, 0, share.rows[s], (struct sl_range){ 0, 1, 0 });
+			ret = sl_plan_block(plan, stack->part, &vector, t, 0, share.rows[s],
+					    (struct sl_range){ 0, 1, 0 });
 		}
 	}
 	return ret ? ret : sl_plan_shape(plan, &n, 1);
@@ -535,7 +551,8 @@ static int add_indices(struct sl_plan *plan, const struct group *g, const char *
 	(void)g;
 	if (!plan->engine->fused)
 		return 0;
-	if (sl_config_u64(&plan->model->config, SL_TEXT, "max_position_embeddings", &n, plan->err) || n == 0 || n > 1 << 24)
+	if (sl_config_u64(&plan->model->config, SL_TEXT, "max_position_embeddings", &n, plan->err) || n == 0 ||
+	    n > 1 << 24)
 		return sl_fail(plan->err, EINVAL, "config.json: max_position_embeddings is absent or no size");
 	int64_t *indices = sl_arena_array(&plan->view->arena, n, sizeof(*indices));
 	if (!indices)
@@ -583,9 +600,11 @@ static int check_alike(struct sl_plan *plan, const struct group *g)
 	for (unsigned r = g->first + 1; r < g->first + g->n; r++) {
 		const struct sl_bound *other = bound_of(plan, g, r, expert);
 		if (other->storage != first->storage)
-			return sl_fail(plan->err, EINVAL, "'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
-				       row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
-				       first->storage->name, other->storage ? other->storage->name : "not at all");
+			return sl_fail(
+				plan->err, EINVAL,
+				"'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
+				row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
+				first->storage->name, other->storage ? other->storage->name : "not at all");
 		for (unsigned i = 1; i < first->storage->n_components; i++) {
 			if (first->storage->components[i].need != SL_DROPPED &&
 			    !first->tensors[i] != !other->tensors[i])
@@ -663,7 +682,8 @@ static int add_module(struct sl_plan *plan, struct group *g)
 
 	if (plan->engine->fused || !strstr(row->name, "%e"))
 		return add_one(plan, g);
-	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack_of(plan, g)->part].experts, plan->rank);
+	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack_of(plan, g)->part].experts,
+				  plan->rank);
 	for (uint64_t e = 0; e < experts.n && !ret; e++) {
 		g->expert = sl_expert_at(&plan->view->layout, experts, plan->rank, e);
 		ret = add_one(plan, g);
@@ -694,7 +714,8 @@ static int add_cache_scales(struct sl_plan *plan, const struct group *g, const s
 	const struct sl_scheme *scheme = plan->model->quant.scheme;
 	int ret = 0;
 
-	for (unsigned i = 0; (!attn->own_class || scheme->cache_scales_of_mla) && i < scheme->n_cache_scales && !ret; i++)
+	for (unsigned i = 0; (!attn->own_class || scheme->cache_scales_of_mla) && i < scheme->n_cache_scales && !ret;
+	     i++)
 		ret = add_cache_scale(plan, g, attn, &scheme->cache_scales[i]);
 	return ret;
 }
@@ -759,7 +780,8 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 	for (unsigned i = 0; i < SL_ATTNS_MAX && !ret; i++) {
 		const struct sl_attention *attn = &stack->attns[i];
 		if (attn->name && (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
-			ret = plan->engine->kv_buffers ? add_kv_buffers(plan, g, attn) : add_stored_scales(plan, g, attn);
+			ret = plan->engine->kv_buffers ? add_kv_buffers(plan, g, attn)
+						       : add_stored_scales(plan, g, attn);
 	}
 	return ret;
 }
@@ -847,7 +869,8 @@ static int check_request(const struct sl_model *model, const struct sl_engine *e
 	int ret = sl_layout_check(model, engine, layout, err);
 
 	if (!ret && (rank >= layout->tp || stage >= layout->pp))
-		ret = sl_fail(err, EINVAL, "rank %u of %u, stage %u of %u: there is no such rank", rank, layout->tp, stage, layout->pp);
+		ret = sl_fail(err, EINVAL, "rank %u of %u, stage %u of %u: there is no such rank", rank, layout->tp,
+			      stage, layout->pp);
 	return ret;
 }
 
@@ -865,7 +888,9 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 		 struct sl_error *err)
 {
 	struct sl_error local = SL_ERROR_INIT;
-	struct sl_plan plan = { .model = model, .engine = engine, .tp = layout->tp, .rank = rank, .err = err ? err : &local };
+	struct sl_plan plan = {
+		.model = model, .engine = engine, .tp = layout->tp, .rank = rank, .err = err ? err : &local
+	};
 
 	*out = NULL;
 	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;

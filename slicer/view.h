@@ -22,11 +22,11 @@ struct sl_output {
 	uint64_t len; /* bytes */
 	uint8_t dtype;
 	uint8_t n_dims;
-	uint32_t section;                /* position in execution order: what is before the layers, each layer, what is after */
-	uint32_t file;                   /* index into sl_view.files of the weight file that has it */
-	uint64_t off;                    /* of its bytes in that file */
-	const struct sl_piece *pieces;   /* in that file: piece.off counts from the start of the file */
-	uint32_t n_pieces;               /* 0 for an empty tensor */
+	uint32_t section; /* position in execution order: what is before the layers, each layer, what is after */
+	uint32_t file;	  /* index into sl_view.files of the weight file that has it */
+	uint64_t off;	  /* of its bytes in that file */
+	const struct sl_piece *pieces; /* in that file: piece.off counts from the start of the file */
+	uint32_t n_pieces;	       /* 0 for an empty tensor */
 };
 
 struct sl_view {
@@ -46,7 +46,7 @@ struct sl_view {
 
 struct sl_view_options {
 	uint64_t part_bytes; /* a weight file is split at tensors above this; 0: as the engine's row says */
-	int gpu;             /* 1 + enum sl_gpu, for paddings that kernels want; 0: sm90 */
+	int gpu;	     /* 1 + enum sl_gpu, for paddings that kernels want; 0: sm90 */
 };
 
 /* Plan. -EINVAL with a sentence when this model cannot have that layout. `options` may be NULL. */
@@ -64,8 +64,8 @@ const struct sl_output *sl_view_find(const struct sl_view *view, const char *nam
 
 /* One output tensor as a .npy file of its own: header, then the tensor's pieces. BF16 and 8-bit floats have no numpy
  * type: their raw words are served as '<u2' and '|u1', row-major, as documented in README. Allocated in `arena`. */
-int sl_view_npy(const struct sl_view *view, const struct sl_output *tensor, struct sl_arena *arena, struct sl_file *file,
-		struct sl_error *err) SL_MUST_CHECK;
+int sl_view_npy(const struct sl_view *view, const struct sl_output *tensor, struct sl_arena *arena,
+		struct sl_file *file, struct sl_error *err) SL_MUST_CHECK;
 
 /* A file of the source that an engine directory shows unchanged (tokenizer, generation_config.json, …)? `name` is a
  * path relative to the source directory. Weights, their indexes, and files that the view computes itself are not. */

@@ -86,7 +86,8 @@ static int prepare(struct sl_config *config, struct sl_error *err)
 	if (!sl_config_bool(config, SL_TEXT, "new_decoder_architecture", false))
 		dims->kv_heads = sl_config_bool(config, SL_TEXT, "multi_query", true) ? 1 : dims->heads;
 	if (!dims->kv_heads)
-		return sl_fail(err, EINVAL, "config.json: Falcon has one number of kv heads for all layers, no list of them");
+		return sl_fail(err, EINVAL,
+			       "config.json: Falcon has one number of kv heads for all layers, no list of them");
 	if (dims->heads % dims->kv_heads)
 		return sl_fail(err, EINVAL, "config.json: %llu attention heads do not group over %llu kv heads",
 			       (unsigned long long)dims->heads, (unsigned long long)dims->kv_heads);

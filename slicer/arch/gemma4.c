@@ -134,11 +134,14 @@ static int prepare(struct sl_config *config, struct sl_error *err)
 		if (ret && ret != -ENOENT)
 			return ret;
 		if (!ret && value)
-			return sl_fail(err, EINVAL, "config.json: Gemma 4 with %s %llu is refused: it has not been compared with vLLM",
-				       unknown[i], (unsigned long long)value);
+			return sl_fail(
+				err, EINVAL,
+				"config.json: Gemma 4 with %s %llu is refused: it has not been compared with vLLM",
+				unknown[i], (unsigned long long)value);
 	}
 	if (sl_config_find(config, SL_TEXT, "audio_config"))
-		return sl_fail(err, EINVAL, "config.json: Gemma 4 with audio is refused: it has not been compared with vLLM");
+		return sl_fail(err, EINVAL,
+			       "config.json: Gemma 4 with audio is refused: it has not been compared with vLLM");
 	if (!dims->global_head_dim)
 		dims->global_head_dim = dims->head_dim;
 	if (!dims->global_kv_heads)

@@ -27,7 +27,8 @@ static bool has_shared_experts(const struct sl_config *config, enum sl_part part
 {
 	uint64_t n = 0;
 
-	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n > 0 && sl_has_experts(config, part, layer);
+	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n > 0 &&
+	       sl_has_experts(config, part, layer);
 }
 
 /* clang-format off */

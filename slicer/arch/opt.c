@@ -21,7 +21,8 @@ static bool has_affine_norms(const struct sl_config *config, enum sl_part part, 
 static bool has_final_norm(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
 	return sl_config_bool(config, part, "do_layer_norm_before", true) &&
-	       !sl_config_bool(config, part, "_remove_final_layer_norm", false) && has_affine_norms(config, part, layer);
+	       !sl_config_bool(config, part, "_remove_final_layer_norm", false) &&
+	       has_affine_norms(config, part, layer);
 }
 
 static bool has_projection(const struct sl_config *config, enum sl_part part, uint64_t layer)
@@ -29,7 +30,8 @@ static bool has_projection(const struct sl_config *config, enum sl_part part, ui
 	(void)layer;
 	uint64_t width;
 
-	return sl_config_u64(config, part, "word_embed_proj_dim", &width, NULL) == 0 && width != config->dims[part].hidden;
+	return sl_config_u64(config, part, "word_embed_proj_dim", &width, NULL) == 0 &&
+	       width != config->dims[part].hidden;
 }
 
 /* clang-format off */

@@ -19,7 +19,8 @@ static void check(const struct sl_layout *layout, const char *name)
 		abort();
 	if (layout->dtype != -1 && layout->dtype != SL_F16 && layout->dtype != SL_BF16 && layout->dtype != SL_F32)
 		abort();
-	if (layout->experts > SL_EXPERTS_ROUND_ROBIN || strcmp(sl_layout_format(layout, &sl_engines[SL_VLLM], again), name) != 0)
+	if (layout->experts > SL_EXPERTS_ROUND_ROBIN ||
+	    strcmp(sl_layout_format(layout, &sl_engines[SL_VLLM], again), name) != 0)
 		abort();
 }
 

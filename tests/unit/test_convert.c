@@ -200,7 +200,8 @@ Test(convert, pairs_that_do_not)
 			  sl_dtypes[none[i]].name);
 		cr_assert(sl_can_convert(none[i], none[i]));
 	}
-	cr_assert(!sl_can_convert(SL_F32, SL_F64) && !sl_can_convert(SL_F32, SL_I32) && !sl_can_convert(SL_F32, SL_I64));
+	cr_assert(!sl_can_convert(SL_F32, SL_F64) && !sl_can_convert(SL_F32, SL_I32) &&
+		  !sl_can_convert(SL_F32, SL_I64));
 }
 
 /* Not through F32, which has no odd numbers beyond 2^24. What does not fit is cut. */

@@ -55,7 +55,8 @@ Test(engines, rows_are_complete)
 {
 	for (int i = 0; i < SL_N_ENGINES; i++) {
 		const struct sl_engine *e = &sl_engines[i];
-		cr_expect(e->name && e->title && e->version && e->usage && e->check && e->container && e->file_name, "row %d", i);
+		cr_expect(e->name && e->title && e->version && e->usage && e->check && e->container && e->file_name,
+			  "row %d", i);
 		cr_expect_eq(sl_engine_find(e->name), e);
 		cr_expect(strstr(e->usage, "%s"), "%s: the usage names no directory", e->name);
 		cr_expect_eq(e->ranks != NULL, e->layouts != NULL, "%s", e->name);
@@ -95,12 +96,13 @@ static void begin_deepseek(const char *architecture)
 {
 	char config[1024];
 
-	snprintf(config, sizeof(config),
-		 "{\"architectures\":[\"%s\"],\"hidden_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
-		 "\"num_key_value_heads\":2,\"intermediate_size\":12,\"moe_intermediate_size\":4,\"n_routed_experts\":2,"
-		 "\"n_shared_experts\":1,\"first_k_dense_replace\":1,\"kv_lora_rank\":4,\"qk_nope_head_dim\":4,"
-		 "\"qk_rope_head_dim\":2,\"v_head_dim\":4,\"vocab_size\":16,\"torch_dtype\":\"bfloat16\"}",
-		 architecture);
+	snprintf(
+		config, sizeof(config),
+		"{\"architectures\":[\"%s\"],\"hidden_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
+		"\"num_key_value_heads\":2,\"intermediate_size\":12,\"moe_intermediate_size\":4,\"n_routed_experts\":2,"
+		"\"n_shared_experts\":1,\"first_k_dense_replace\":1,\"kv_lora_rank\":4,\"qk_nope_head_dim\":4,"
+		"\"qk_rope_head_dim\":2,\"v_head_dim\":4,\"vocab_size\":16,\"torch_dtype\":\"bfloat16\"}",
+		architecture);
 	checkpoint_begin(config);
 	checkpoint_add("BF16", "16 8", "model.embed_tokens.weight");
 	for (unsigned l = 0; l < 2; l++) {
@@ -204,7 +206,8 @@ Test(engines, airllm_links_a_module_that_is_alone_in_its_file)
 	unsigned char *bytes = checkpoint_read_file(alone), *source = malloc(alone->size);
 	struct sl_error err = SL_ERROR_INIT;
 	cr_assert_eq(alone->size, model->shards.shards[alone->identical - 1].size);
-	cr_assert_eq(sl_shard_read(&model->shards.shards[alone->identical - 1], source, 0, alone->size, &err), 0, "%s", err.text);
+	cr_assert_eq(sl_shard_read(&model->shards.shards[alone->identical - 1], source, 0, alone->size, &err), 0, "%s",
+		     err.text);
 	cr_expect_eq(memcmp(bytes, source, alone->size), 0);
 	cr_expect_eq(checkpoint_file(view, "splitted_model/model.layers.0.safetensors")->identical, 0);
 	checkpoint_expect(view, "model.norm.weight", "model.norm.weight");
@@ -251,11 +254,14 @@ Test(engines, dcp_says_where_blocks_begin)
 	struct sl_model *model = llama("BF16", 1);
 	struct sl_view *view = checkpoint_view(model, "dcp/tp2", 0, 1);
 
-	checkpoint_expect(view, "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_proj.weight[8:16]");
+	checkpoint_expect(view, "model.layers.0.self_attn.q_proj.weight",
+			  "model.layers.0.self_attn.q_proj.weight[8:16]");
 	checkpoint_expect(view, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight[:,12:24]");
 	const char *header = header_of(view, "model.layers.0.mlp.down_proj.weight");
-	cr_expect(strstr(header, "\\\"model.layers.0.mlp.down_proj.weight\\\": {\\\"saved_offsets\\\": [0, 12]}"), "%s", header);
-	cr_expect(strstr(header, "\\\"model.layers.0.self_attn.q_proj.weight\\\": {\\\"saved_offsets\\\": [8, 0]}"), "%s", header);
+	cr_expect(strstr(header, "\\\"model.layers.0.mlp.down_proj.weight\\\": {\\\"saved_offsets\\\": [0, 12]}"), "%s",
+		  header);
+	cr_expect(strstr(header, "\\\"model.layers.0.self_attn.q_proj.weight\\\": {\\\"saved_offsets\\\": [8, 0]}"),
+		  "%s", header);
 	cr_expect(strstr(header, "\"DCP_VERSION\":\"1.0\",\"format\":\"pt\""));
 	cr_expect_null(sl_view_find(view, "model.norm.weight"), "what is not cut is in the first rank's file");
 	cr_expect(strncmp(view->files[0].name, "shard-00002-model-00001-of-", 27) == 0, "%s", view->files[0].name);
@@ -292,11 +298,12 @@ Test(engines, serverlessllm_stores_bare_bytes)
 	cr_expect_str_eq(names_of(view), "rank_1/tensor.data_0 rank_1/tensor_index.json config.json");
 	checkpoint_expect(view, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight[:,12:24]");
 	cr_expect_eq(v->off, k->off + 8, "four bytes and four of padding");
-	cr_expect_gt(norm->off, sl_view_find(view, "model.layers.0.mlp.down_proj.weight")->off, "norms follow the modules");
+	cr_expect_gt(norm->off, sl_view_find(view, "model.layers.0.mlp.down_proj.weight")->off,
+		     "norms follow the modules");
 	cr_expect(strstr(text_of(view, "rank_1/tensor_index.json"),
 			 "{\"model.embed_tokens.weight\": [0, 1024, [32, 16], [16, 1], \"torch.bfloat16\"], "));
-	cr_expect(strstr(text_of(view, "rank_1/tensor_index.json"), "_k_scale\": [1792, 4, [], [], \"torch.float32\"]"), "%s",
-		  text_of(view, "rank_1/tensor_index.json"));
+	cr_expect(strstr(text_of(view, "rank_1/tensor_index.json"), "_k_scale\": [1792, 4, [], [], \"torch.float32\"]"),
+		  "%s", text_of(view, "rank_1/tensor_index.json"));
 	sl_view_close(view);
 	sl_model_close(model);
 }
@@ -310,8 +317,9 @@ Test(engines, serverlessllm_goes_on_in_another_file)
 	struct sl_view *view;
 	uint64_t before = 0;
 
-	cr_assert_eq(sl_view_open(&view, model, sl_engine_find("serverlessllm"), &SL_LAYOUT_WHOLE, 0, 0, &options, &err), 0, "%s",
-		     err.text);
+	cr_assert_eq(
+		sl_view_open(&view, model, sl_engine_find("serverlessllm"), &SL_LAYOUT_WHOLE, 0, 0, &options, &err), 0,
+		"%s", err.text);
 	const char *index = text_of(view, "rank_0/tensor_index.json");
 	cr_assert_gt(view->n_weights, 3);
 	for (uint32_t f = 0; f + 1 < view->n_weights; before += view->files[f++].size) {
@@ -348,7 +356,8 @@ Test(engines, meta_turns_halves_to_pairs)
 
 #define Q "model.layers.0.self_attn.q_proj.weight"
 	checkpoint_expect(view, "layers.0.attention.wq.weight",
-			  Q "[8:9] " Q "[10:11] " Q "[9:10] " Q "[11:12] " Q "[12:13] " Q "[14:15] " Q "[13:14] " Q "[15:16]");
+			  Q "[8:9] " Q "[10:11] " Q "[9:10] " Q "[11:12] " Q "[12:13] " Q "[14:15] " Q "[13:14] " Q
+			    "[15:16]");
 #undef Q
 	checkpoint_expect(view, "layers.0.attention.wo.weight", "model.layers.0.self_attn.o_proj.weight[:,8:16]");
 	checkpoint_expect(view, "tok_embeddings.weight", "model.embed_tokens.weight[:,8:16]");
@@ -398,7 +407,8 @@ Test(engines, meta_says_the_size_of_the_feed_forward)
 {
 	struct sl_model *model = llama("BF16", 1);
 	struct sl_view *view = checkpoint_view(model, "meta/mp1", 0, 0);
-	const char *text = text_of(view, "params.json"), *multiple = strstr(text, "multiple_of\": "), *factor = strstr(text, "multiplier\": ");
+	const char *text = text_of(view, "params.json"), *multiple = strstr(text, "multiple_of\": "),
+		   *factor = strstr(text, "multiplier\": ");
 	uint64_t unit, size;
 
 	cr_assert(multiple && factor, "%s", text);
@@ -414,7 +424,8 @@ Test(engines, meta_refuses)
 	const struct sizes sizes = { 2, 16, 4, 2, 8, 24, 64, 0 };
 	struct sl_model *model = llama("BF16", 1);
 
-	checkpoint_view_refused(model, "meta/mp4", "4 attention heads with 2 kv heads do not divide by 4 ranks", "(mp 1, 2 work)", NULL);
+	checkpoint_view_refused(model, "meta/mp4", "4 attention heads with 2 kv heads do not divide by 4 ranks",
+				"(mp 1, 2 work)", NULL);
 	sl_model_close(model);
 	family_build(family_find("llama"), &sizes, "BF16", NULL, false, "");
 	checkpoint_write(1);
@@ -428,12 +439,13 @@ Test(engines, meta_refuses)
 
 /* ---- gguf/ ---- */
 
-#define PATTERN                                                                                                                  \
+#define PATTERN                                                                                                                        \
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|" \
 	"\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
-#define TOKENIZER(vocab, merges)                                                                                          \
+#define TOKENIZER(vocab, merges)                                                                                              \
 	"{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true},{\"id\":4,\"content\":\"x\",\"special\":false}]," \
-	"\"pre_tokenizer\":{\"pattern\":{\"Regex\":\"" PATTERN "\"}},\"model\":{\"vocab\":" vocab ",\"merges\":" merges "}}"
+	"\"pre_tokenizer\":{\"pattern\":{\"Regex\":\"" PATTERN "\"}},\"model\":{\"vocab\":" vocab                             \
+	",\"merges\":" merges "}}"
 #define VOCAB "{\"a\":0,\"b\":1,\"ab\":2}"
 
 static struct sl_model *llama_with(const char *tokenizer)
@@ -458,8 +470,19 @@ Test(engines, gguf_has_tensors_and_tokenizer)
 	struct sl_view *view = checkpoint_view(model, "gguf", 0, 0);
 	const struct sl_file *file = &view->files[0];
 	unsigned char *bytes = checkpoint_read_file(file);
-	static const char *const strings[] = { "general.architecture", "llama", "llama-bpe", "a", "ab", "<s>", "x", "[PAD5]", "[PAD63]",
-					       "a b", "b a", "blk.1.ffn_down.weight", "output.weight" };
+	static const char *const strings[] = { "general.architecture",
+					       "llama",
+					       "llama-bpe",
+					       "a",
+					       "ab",
+					       "<s>",
+					       "x",
+					       "[PAD5]",
+					       "[PAD63]",
+					       "a b",
+					       "b a",
+					       "blk.1.ffn_down.weight",
+					       "output.weight" };
 
 	cr_expect_str_eq(names_of(view), "model.gguf");
 	cr_assert_eq(memcmp(bytes, "GGUF", 4), 0);

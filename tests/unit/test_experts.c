@@ -122,7 +122,7 @@ static void compare_spread(const struct family *f, const char *path)
 Test(experts, B99_B101_every_family_spread)
 {
 	static const char *const paths[] = { "vllm/tp2-ep", "vllm/tp4-ep", "hf/tp2-eprr", "vllm/tp2-pp2-ep",
-					     "hf/tp2-ep",   "hf/tp4-eprr", "vllm/tp1-ep",   "vllm/tp2-ep-f32" };
+					     "hf/tp2-ep",   "hf/tp4-eprr", "vllm/tp1-ep", "vllm/tp2-ep-f32" };
 
 	for (unsigned i = 0; i < n_families; i++) {
 		const struct family *f = &families[i];

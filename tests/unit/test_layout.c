@@ -110,5 +110,6 @@ Test(layout, other_spellings_are_none)
 	struct sl_layout layout;
 
 	for (unsigned i = 0; i < LEN(names); i++)
-		cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], names[i]), -ENOENT, "'%s' is taken", names[i]);
+		cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], names[i]), -ENOENT, "'%s' is taken",
+			     names[i]);
 }

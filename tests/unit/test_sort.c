@@ -33,7 +33,8 @@ static void check(size_t n, size_t (*key)(size_t i, size_t n))
 	qsort(want, n, sizeof(*want), by_name_and_place);
 	cr_assert_eq(sl_sort_tensors(tensors, n, sl_tensor_by_name, &err), 0, "%s", err.text);
 	for (size_t i = 0; i < n; i++)
-		cr_assert(tensors[i].off == want[i].off, "%zu of %zu: '%s', not '%s'", i, n, tensors[i].name, want[i].name);
+		cr_assert(tensors[i].off == want[i].off, "%zu of %zu: '%s', not '%s'", i, n, tensors[i].name,
+			  want[i].name);
 }
 
 static size_t sorted(size_t i, size_t n)
