@@ -12,8 +12,7 @@
 struct sl_located {
 	enum sl_format format; /* HF or MISTRAL */
 	const char *index;     /* the file that decides, or NULL */
-	const char *
-		*files; /* weight files of that format that lie in the directory, sorted; with an index, it decides */
+	const char **files;    /* weight files of that format in the directory, sorted; with an index, that decides */
 	uint32_t n_files;
 };
 
