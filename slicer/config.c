@@ -191,6 +191,37 @@ bool sl_config_bool(const struct sl_config *config, enum sl_part part, const cha
 	return type == SL_JSON_TRUE || (type != SL_JSON_FALSE && fallback);
 }
 
+static double number_at(const struct sl_config *config, uint32_t at, double fallback)
+{
+	bool is_number = at && config->json.tokens[at].type == SL_JSON_NUMBER;
+
+	return is_number ? strtod(config->text + config->json.tokens[at].start, NULL) : fallback;
+}
+
+double sl_config_double(const struct sl_config *config, enum sl_part part, const char *keys, double fallback)
+{
+	return number_at(config, sl_config_find(config, part, keys), fallback);
+}
+
+uint32_t sl_config_rope(const struct sl_config *config)
+{
+	uint32_t at = sl_config_find(config, SL_TEXT, "rope_scaling|rope_parameters");
+
+	return at && config->json.tokens[at].type == SL_JSON_OBJECT ? at : 0;
+}
+
+double sl_config_rope_number(const struct sl_config *config, const char *key, double fallback)
+{
+	uint32_t object = sl_config_rope(config);
+
+	return object ? number_at(config, sl_json_member(&config->json, object, key), fallback) : fallback;
+}
+
+double sl_config_rope_theta(const struct sl_config *config, double fallback)
+{
+	return sl_config_double(config, SL_TEXT, "rope_theta", sl_config_rope_number(config, "rope_theta", fallback));
+}
+
 uint32_t sl_config_element(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t i)
 {
 	const struct sl_json *json = &config->json;

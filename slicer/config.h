@@ -56,6 +56,16 @@ int sl_config_u64(const struct sl_config *config, enum sl_part part, const char 
 /* `fallback` when absent or no boolean. */
 bool sl_config_bool(const struct sl_config *config, enum sl_part part, const char *keys, bool fallback);
 
+/* `fallback` when absent or no number. */
+double sl_config_double(const struct sl_config *config, enum sl_part part, const char *keys, double fallback);
+
+/* The object that says how rotary embeddings are scaled, 0 when there is none; and a number in it. */
+uint32_t sl_config_rope(const struct sl_config *config);
+double sl_config_rope_number(const struct sl_config *config, const char *key, double fallback);
+
+/* The base of rotary embeddings, which stands in that object or beside it. */
+double sl_config_rope_theta(const struct sl_config *config, double fallback);
+
 /* Element `i` of a list, 0 when there is no such list or element. */
 uint32_t sl_config_element(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t i);
 

@@ -21,6 +21,17 @@ static const struct sl_renaming before_routed_experts[] = {
 	{ NULL, NULL, NULL },
 };
 
+/* SGLang's, which left vLLM's at that time, and has no module for latent attention. */
+static const struct sl_renaming sglang_modules[] = {
+	{ "experts.routed_experts.e_score",    "gate.e_score",       NULL },
+	{ "experts.routed_experts.",           "experts.",           NULL },
+	{ "experts.gate",                      "gate",               NULL },
+	{ "experts._shared_experts._layer.",   "shared_experts.",    NULL },
+	{ "self_attn.mla_attn.",               "self_attn.",         NULL },
+	{ "self_attn.fused_qkv_a_proj",        "self_attn.fused_qkv_a_proj_with_mqa", NULL },
+	{ NULL, NULL, NULL },
+};
+
 #define VLLM                                                                                                                   \
 	.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N", .ranks = "tp",                          \
 	.layouts = "tp6, tp2-pp2, tp8-ep, tp2-f16", .fused = true, .kv_buffers = true, .stages = true, .vocab_pad = 64,        \
@@ -37,6 +48,23 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 	[SL_VLLM_0_28] = { OLDER_VLLM("0.28") },
 	[SL_VLLM_0_24] = { OLDER_VLLM("0.24") },
 	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .renamed = before_routed_experts },
+	[SL_SGLANG] = {
+		.name = "sglang",
+		.title = "SGLang, --load-format sharded_state",
+		.version = "0.5.23",
+		.holds = "Llama, Mistral, Qwen2, Qwen3, Phi-3, OPT, Mixtral, Qwen3 MoE, DeepSeek V2; BF16, F16, F32",
+		.usage = "python -m sglang.launch_server --model-path %s --load-format sharded_state --tp N",
+		.ranks = "tp",
+		.layouts = "tp6, tp8-ep, tp2-f16",
+		.fused = true,
+		.drops_tied = true,
+		.renamed = sglang_modules,
+		.vocab_pad = 64,
+		.check = sl_sglang_check,
+		.container = &sl_safetensors,
+		.file_name = sl_name_vllm,
+		.beside = sl_serve_config,
+	},
 	[SL_HF] = {
 		.name = "hf",
 		.title = "transformers, numpy, anything that loads a model directory",

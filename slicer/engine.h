@@ -24,6 +24,7 @@ enum sl_engine_id {
 	SL_VLLM_0_28,
 	SL_VLLM_0_24,
 	SL_VLLM_0_20,
+	SL_SGLANG,
 	SL_HF,
 	SL_HF_LAYERS,
 	SL_DEEPSEEK,

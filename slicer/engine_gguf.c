@@ -86,25 +86,6 @@ static const struct family *find_family(const struct sl_model *model)
 
 /* ---- tensors ---- */
 
-/* Row 2i + j of each head is row i of half j: two rows side by side are one of twice the width. */
-static int add_pairs(struct sl_plan *plan, const struct sl_tensor *tensor)
-{
-	static const struct sl_weight plain = { .role = SL_WHOLE };
-	uint64_t head_dim = plan->model->config.dims[SL_TEXT].head_dim, half = head_dim / 2;
-	const struct sl_range columns = { 0, tensor->shape[1], 0 };
-	int ret = 0;
-
-	for (uint64_t first = 0; first < tensor->shape[0] && !ret; first += head_dim) {
-		ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first, half, 0 }, columns);
-		if (!ret)
-			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first + half, half, 0 },
-					     columns);
-		if (!ret)
-			ret = sl_plan_columns_end(plan);
-	}
-	return ret;
-}
-
 /* Look for a tensor; with a plan, add it. */
 static int visit(const struct sl_model *model, struct sl_plan *plan, const char *held_prefix, const char *stored_prefix,
 		 const struct named *row, struct sl_error *err)
@@ -123,7 +104,7 @@ static int visit(const struct sl_model *model, struct sl_plan *plan, const char 
 	snprintf(name, sizeof(name), "%s%s", held_prefix, row->held);
 	int ret = sl_plan_tensor(plan, name, tensor->n_dims == 1 ? SL_F32 : (enum sl_dtype)tensor->dtype);
 	if (!ret)
-		ret = pairs ? add_pairs(plan, tensor) : sl_plan_whole(plan, tensor);
+		ret = pairs ? sl_plan_pairs(plan, tensor, 0, tensor->shape[0]) : sl_plan_whole(plan, tensor);
 	return ret ? ret : sl_plan_shape(plan, tensor->shape, tensor->n_dims);
 }
 
@@ -161,36 +142,14 @@ static int visit_all(const struct sl_model *model, struct sl_plan *plan, struct 
 
 /* ---- rotary scaling ---- */
 
-static uint32_t rope_object(const struct sl_config *config)
-{
-	uint32_t at = sl_config_find(config, SL_TEXT, "rope_scaling|rope_parameters");
-
-	return at && config->json.tokens[at].type == SL_JSON_OBJECT ? at : 0;
-}
-
-static double number_of(const struct sl_config *config, uint32_t at, double fallback)
-{
-	return at && config->json.tokens[at].type == SL_JSON_NUMBER
-		       ? strtod(config->text + config->json.tokens[at].start, NULL)
-		       : fallback;
-}
-
-static double rope_number(const struct sl_config *config, const char *key, double fallback)
-{
-	uint32_t object = rope_object(config);
-
-	return object ? number_of(config, sl_json_member(&config->json, object, key), fallback) : fallback;
-}
-
 static double rope_theta(const struct sl_config *config)
 {
-	return number_of(config, sl_config_find(config, SL_TEXT, "rope_theta"),
-			 rope_number(config, "rope_theta", 10000));
+	return sl_config_rope_theta(config, 10000);
 }
 
 static bool rope_is(const struct sl_config *config, const char *type)
 {
-	uint32_t object = rope_object(config), at = 0;
+	uint32_t object = sl_config_rope(config), at = 0;
 
 	if (object)
 		at = sl_json_member(&config->json, object, "rope_type");
@@ -203,10 +162,11 @@ static bool rope_is(const struct sl_config *config, const char *type)
 /* By how much Llama 3.1 slows each pair's rotation (convert_hf_to_gguf.py, generate_extra_tensors): in F32, as there. */
 static float rope_factor(const struct sl_config *config, float exponent)
 {
-	float freq = 1.0f / powf((float)rope_theta(config), exponent), factor = (float)rope_number(config, "factor", 8);
-	float low = (float)rope_number(config, "low_freq_factor", 1),
-	      high = (float)rope_number(config, "high_freq_factor", 4);
-	float context = (float)rope_number(config, "original_max_position_embeddings", 8192),
+	float freq = 1.0f / powf((float)rope_theta(config), exponent),
+	      factor = (float)sl_config_rope_number(config, "factor", 8);
+	float low = (float)sl_config_rope_number(config, "low_freq_factor", 1),
+	      high = (float)sl_config_rope_number(config, "high_freq_factor", 4);
+	float context = (float)sl_config_rope_number(config, "original_max_position_embeddings", 8192),
 	      wave = (float)(2 * M_PI) / freq;
 
 	if (wave < context / high)
@@ -376,7 +336,7 @@ static void add_sizes(struct sl_gguf *gguf, const struct sl_model *model, const 
 
 static void add_numbers(struct sl_gguf *gguf, const struct sl_config *config, const struct family *family)
 {
-	double eps = number_of(config, sl_config_find(config, SL_TEXT, "rms_norm_eps"), 1e-6);
+	double eps = sl_config_double(config, SL_TEXT, "rms_norm_eps", 1e-6);
 	char key[64];
 
 	sl_gguf_f32(gguf, key_of(family, "rope.freq_base", key), (float)rope_theta(config));
@@ -384,7 +344,8 @@ static void add_numbers(struct sl_gguf *gguf, const struct sl_config *config, co
 	if (!rope_is(config, "linear"))
 		return;
 	sl_gguf_string(gguf, key_of(family, "rope.scaling.type", key), "linear", strlen("linear"));
-	sl_gguf_f32(gguf, key_of(family, "rope.scaling.factor", key), (float)rope_number(config, "factor", 1));
+	sl_gguf_f32(gguf, key_of(family, "rope.scaling.factor", key),
+		    (float)sl_config_rope_number(config, "factor", 1));
 }
 
 static int describe(struct sl_gguf *gguf, const struct sl_plan *plan)

@@ -58,19 +58,10 @@ struct walk {
 	struct sl_error *err;
 };
 
-/* The frequency of rotary embeddings says which Llama it is; 0 when config.json does not say it. */
+/* It says which Llama it is; 0 when config.json does not say it. */
 static double rope_theta(const struct sl_config *config)
 {
-	uint32_t at = sl_config_find(config, SL_TEXT, "rope_theta");
-
-	if (!at) {
-		uint32_t object = sl_config_find(config, SL_TEXT, "rope_parameters");
-		if (object && config->json.tokens[object].type == SL_JSON_OBJECT)
-			at = sl_json_member(&config->json, object, "rope_theta");
-	}
-	return at && config->json.tokens[at].type == SL_JSON_NUMBER
-		       ? strtod(config->text + config->json.tokens[at].start, NULL)
-		       : 0;
+	return sl_config_rope_theta(config, 0);
 }
 
 static int axis_of(const struct walk *walk, enum cut cut)
@@ -89,23 +80,13 @@ static int axis_of(const struct walk *walk, enum cut cut)
 	return -1;
 }
 
-/* Rows of each head in pairs: row 2i + j is row i of half j. Two rows side by side are one row of twice the width. */
 static int add_pairs(struct sl_plan *plan, const char *name, const struct sl_tensor *tensor, const struct sl_cut *cut)
 {
-	static const struct sl_weight plain = { .role = SL_WHOLE };
-	uint64_t head_dim = plan->model->config.dims[SL_TEXT].head_dim, half = head_dim / 2;
 	uint64_t shape[2] = { cut->n, tensor->shape[1] };
-	const struct sl_range columns = { 0, shape[1], 0 };
 
 	int ret = sl_plan_tensor(plan, name, tensor->dtype);
-	for (uint64_t first = cut->first; first < cut->first + cut->n && !ret; first += head_dim) {
-		ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first, half, 0 }, columns);
-		if (!ret)
-			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ first + half, half, 0 },
-					     columns);
-		if (!ret)
-			ret = sl_plan_columns_end(plan);
-	}
+	if (!ret)
+		ret = sl_plan_pairs(plan, tensor, cut->first, cut->n);
 	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
 

@@ -99,6 +99,10 @@ struct sl_cut {
 int sl_plan_stored(struct sl_plan *plan, const char *name, const struct sl_tensor *tensor,
 		   const struct sl_cut *cut) SL_MUST_CHECK;
 
+/* Add rows [first, first + n) of a stored matrix of whole heads to the begun tensor, the halves of each head to pairs: row
+ * 2i + j is row i of half j. Two rows side by side are one row of twice the width. */
+int sl_plan_pairs(struct sl_plan *plan, const struct sl_tensor *tensor, uint64_t first, uint64_t n) SL_MUST_CHECK;
+
 /* An equal share of an axis; refused when it does not divide. */
 int sl_cut_evenly(struct sl_cut *cut, const struct sl_tensor *tensor, int axis, const struct sl_layout *layout,
 		  unsigned rank, struct sl_error *err) SL_MUST_CHECK;
@@ -172,6 +176,9 @@ char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_gpt_oss_beside(struct sl_plan *plan);
 
 /* engine_meta.c */
+int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		    struct sl_error *err); /* engine_sglang.c */
+
 int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		  struct sl_error *err);
 int sl_meta_plan(struct sl_plan *plan);

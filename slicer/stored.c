@@ -38,3 +38,20 @@ int sl_plan_stored(struct sl_plan *plan, const char *name, const struct sl_tenso
 	}
 	return ret ? ret : sl_plan_shape(plan, shape, tensor->n_dims);
 }
+
+int sl_plan_pairs(struct sl_plan *plan, const struct sl_tensor *tensor, uint64_t first, uint64_t n)
+{
+	static const struct sl_weight plain = { .role = SL_WHOLE };
+	uint64_t head_dim = plan->model->config.dims[SL_TEXT].head_dim, half = head_dim / 2;
+	const struct sl_range columns = { 0, tensor->shape[1], 0 };
+	int ret = 0;
+
+	for (uint64_t at = first; at < first + n && !ret; at += head_dim) {
+		ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ at, half, 0 }, columns);
+		if (!ret)
+			ret = sl_plan_column(plan, &plain, tensor, 0, (struct sl_range){ at + half, half, 0 }, columns);
+		if (!ret)
+			ret = sl_plan_columns_end(plan);
+	}
+	return ret;
+}

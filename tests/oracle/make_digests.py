@@ -27,7 +27,11 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Directories of the engine's releases, and of their dumps.
-RELEASES = {"vllm": "vllm", "vllm@0.28": "vllm@0.28.0", "vllm@0.24": "vllm@0.24.0", "vllm@0.20": "vllm@0.20.2"}
+RELEASES = {"vllm": "vllm", "vllm@0.28": "vllm@0.28.0", "vllm@0.24": "vllm@0.24.0", "vllm@0.20": "vllm@0.20.2", "sglang": "sglang"}
+
+# Where rankfs serves an engine only some of what was dumped: those cases, without pipeline stages, after post-processing.
+SERVED = {"sglang": {"deepseek-v2-lite", "llama-3.1-8b", "llama-3.1-8b.vocab500", "llama-3.2-3b", "mixtral-8x7b",
+                     "opt-125m", "phi-3-mini-4k", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-30b-a3b", "qwen3-8b"}}
 IN_LAYER = re.compile(r"(^|\.)(layers|h|layer)\.\d+\.")
 
 
@@ -85,10 +89,12 @@ def write(name, oracle, dumps, judge):
             if row.startswith("#"):
                 continue
             case, family, arguments, _ = row.split("\t")
-            if not (dumps / f"{case}.json").exists():
+            served = SERVED.get(oracle.name)
+            if not (dumps / f"{case}.json").exists() or (served and case not in served):
                 continue
             record = json.loads((dumps / f"{case}.json").read_text())
-            for line in lines(case, family, arguments, record["layouts"], judge):
+            layouts = {l: r for l, r in record["after"].items() if "-pp" not in l} if served else record["layouts"]
+            for line in lines(case, family, arguments, layouts, judge):
                 if dumps != oracle and line[4] in ("error", "unjudged"):
                     continue
                 out.write("\t".join(line) + "\n")
