@@ -231,7 +231,7 @@ static int write_file(struct worker *worker, const struct export_file *file, int
 	handle_close(&handle);
 	if (rc == 0 && futimens(fd, times))
 		rc = sl_fail(err, errno, "its time cannot be set: %s", strerror(errno));
-	if (rc == 0)
+	if (rc == 0 && worker->export->sync)
 		(void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	return rc;
 }
