@@ -36,10 +36,17 @@ static void edit_number(struct edits *edits, const char *keys, uint64_t value)
 static void edit_tie(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_model *model = plan->model;
+	const struct sl_json *json = &model->config.json;
+	uint32_t section = model->config.sections[SL_TEXT];
 
-	if (plan->engine->fused && !plan->engine->drops_tied && model->tied && model->head_stored &&
-	    !(model->arch->flags & SL_NO_HEAD))
-		edit(edits, false, "tie_word_embeddings", "false");
+	if (!plan->engine->fused || plan->engine->drops_tied || !model->tied || !model->head_stored ||
+	    (model->arch->flags & SL_NO_HEAD))
+		return;
+	edit(edits, false, "tie_word_embeddings", "false");
+	/* Said in both places it must be said in both: classes differ in which one they ask. */
+	if (section && sl_json_member(json, section, "tie_word_embeddings") &&
+	    sl_json_member(json, 0, "tie_word_embeddings"))
+		edit(edits, true, "tie_word_embeddings", "false");
 }
 
 /* Without a dtype in config.json vLLM asks the headers, and the F32 scale buffers would answer; one that the layout asks for

@@ -74,6 +74,13 @@ Test(served, tied_with_a_stored_head)
 	sl_view_close(view);
 	cr_assert(checkpoint_has_note(model, "'lm_head.weight' is stored and differs"));
 	done();
+	given(LLAMA
+	      ",\"torch_dtype\":\"bfloat16\",\"tie_word_embeddings\":true,\"text_config\":{\"tie_word_embeddings\":true}}",
+	      true);
+	expect_text(
+		"vllm/tp2", LLAMA
+		",\"torch_dtype\":\"bfloat16\",\"tie_word_embeddings\":false,\"text_config\":{\"tie_word_embeddings\":false}}");
+	done();
 }
 
 /* Falcon ties when config.json says nothing. */
