@@ -284,17 +284,17 @@ static const char *reason(const char *path, const char *text)
 }
 
 /* The usual layouts of one engine: those that the tree shows, and those that the model cannot have. */
-static void summarise_engine(struct plan *plan, const struct sl_engine *engine)
+static void summarise_engine(struct plan *plan, const struct sl_engine *engine, const struct options *options)
 {
-	unsigned n = n_usual_layouts(plan->target.model, engine);
+	struct sl_layout layouts[N_USUAL_LAYOUTS];
+	unsigned n = summary_layouts(options, plan->target.model, engine, layouts);
 	char path[SL_LAYOUT_PATH_MAX];
 
 	for (unsigned i = 0; i < n; i++) {
-		const struct sl_layout layout = usual_layout(i);
 		struct sl_error why = SL_ERROR_INIT;
-		int rc = sl_layout_check(plan->target.model, engine, &layout, &why);
+		int rc = sl_layout_check(plan->target.model, engine, &layouts[i], &why);
 
-		sl_layout_path(&layout, engine, path);
+		sl_layout_path(&layouts[i], engine, path);
 		if (plan->as_json)
 			json_layout(plan, path, &why);
 		else if (rc)
@@ -332,7 +332,7 @@ static void json_model(struct plan *plan)
 	json_end(&plan->json, ']');
 }
 
-static void summarise(struct plan *plan)
+static void summarise(struct plan *plan, const struct options *options)
 {
 	if (plan->as_json) {
 		json_begin(&plan->json, NULL, '{');
@@ -341,10 +341,8 @@ static void summarise(struct plan *plan)
 	} else {
 		print_model(plan);
 	}
-	for (int i = 0; i < SL_N_ENGINES; i++) {
-		if (!sl_engines[i].older)
-			summarise_engine(plan, &sl_engines[i]);
-	}
+	for (int i = 0; i < SL_N_ENGINES; i++)
+		summarise_engine(plan, &sl_engines[i], options);
 	if (plan->as_json) {
 		json_end(&plan->json, ']');
 		json_end(&plan->json, '}');
@@ -365,7 +363,7 @@ static int run(struct plan *plan, const struct arguments *arguments, struct sl_e
 	json_init(&plan->json, stdout, 4);
 	if (node != tree_root(plan->target.tree))
 		return plan_path(plan, node, err);
-	summarise(plan);
+	summarise(plan, &arguments->options);
 	return 0;
 }
 

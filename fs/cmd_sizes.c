@@ -91,23 +91,24 @@ static void add_json(struct report *report, const char *path, const struct sizes
 }
 
 /* A layout that the model cannot have is a row of its own kind; anything else that goes wrong ends it. */
-static int measure_all(struct report *report, const struct sl_model *model, const struct sl_view_options *options,
+static int measure_all(struct report *report, const struct sl_model *model, const struct options *options,
 		       struct sl_error *err)
 {
+	const struct sl_view_options for_view = options_for_view(options);
+	struct sl_layout layouts[N_USUAL_LAYOUTS];
 	char path[SL_LAYOUT_PATH_MAX];
 
 	for (int e = 0; e < SL_N_ENGINES; e++) {
-		unsigned n = sl_engines[e].older ? 0 : n_usual_layouts(model, &sl_engines[e]);
+		unsigned n = summary_layouts(options, model, &sl_engines[e], layouts);
 
 		for (unsigned i = 0; i < n; i++) {
-			const struct sl_layout layout = usual_layout(i);
 			struct sl_error *why = &report->refused[e][i];
 			struct sizes sizes;
-			int rc = measure(&sizes, model, &sl_engines[e], &layout, options, why);
+			int rc = measure(&sizes, model, &sl_engines[e], &layouts[i], &for_view, why);
 
 			if (rc && rc != -EINVAL)
 				return sl_fail(err, -rc, "%s", why->text);
-			sl_layout_path(&layout, &sl_engines[e], path);
+			sl_layout_path(&layouts[i], &sl_engines[e], path);
 			if (report->as_json)
 				add_json(report, path, &sizes, why);
 			else if (rc == 0)
@@ -131,7 +132,6 @@ static int report_sizes(struct report *report, const struct target *target, cons
 			struct sl_error *err)
 {
 	static const char *const heads[] = { "LAYOUT", ">PER RANK", ">ALL RANKS", ">PADDING", ">FILES" };
-	const struct sl_view_options for_view = options_for_view(options);
 	int rc;
 
 	table_init(&report->table, heads, sizeof(heads) / sizeof(heads[0]));
@@ -141,7 +141,7 @@ static int report_sizes(struct report *report, const struct target *target, cons
 		json_number(&report->json, "source_bytes", target->model->total_bytes);
 		json_begin(&report->json, "layouts", '[');
 	}
-	rc = measure_all(report, target->model, &for_view, err);
+	rc = measure_all(report, target->model, options, err);
 	if (report->as_json) {
 		json_end(&report->json, ']');
 		json_end(&report->json, '}');

@@ -43,10 +43,7 @@ int only_layout(const struct tree *tree, const struct sl_engine *engine, struct 
 /* Is the engine, or the one inside whose directory it lies, the only one that the options let through? */
 static bool is_let_through(const struct tree *tree, const struct sl_engine *engine)
 {
-	size_t len = tree->options.engine ? strlen(tree->options.engine) : 0;
-
-	return !len || (strncmp(tree->options.engine, engine->name, len) == 0 &&
-			(engine->name[len] == '\0' || engine->name[len] == '/'));
+	return !tree->options.engine || is_or_is_inside(engine, tree->options.engine);
 }
 
 static int check_engine(const struct tree *tree, const struct sl_engine *engine, struct sl_error *err)

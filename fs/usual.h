@@ -4,7 +4,9 @@
 #ifndef FS_USUAL_H
 #define FS_USUAL_H
 
+#include "fs/options.h"
 #include "slicer/view.h"
+#include <string.h>
 
 enum { N_USUAL_LAYOUTS = 5 };
 
@@ -22,6 +24,34 @@ static inline unsigned n_usual_layouts(const struct sl_model *model, const struc
 	struct sl_layout first = usual_layout(0);
 
 	return !engine->ranks || sl_layout_check(model, engine, &first, &unused) ? 1 : N_USUAL_LAYOUTS;
+}
+
+/* Is it the engine with that name, or one inside its directory ("hf/layers" in "hf")? */
+static inline bool is_or_is_inside(const struct sl_engine *engine, const char *name)
+{
+	size_t len = strlen(name);
+
+	return strncmp(engine->name, name, len) == 0 && (engine->name[len] == '\0' || engine->name[len] == '/');
+}
+
+/* The layouts of an engine that a summary tells about: what the options ask for, else the usual ones, older releases left out.
+ * Returns how many. */
+static inline unsigned summary_layouts(const struct options *options, const struct sl_model *model,
+				       const struct sl_engine *engine, struct sl_layout layouts[N_USUAL_LAYOUTS])
+{
+	unsigned n;
+
+	if (options->engine ? !is_or_is_inside(engine, sl_engines[options->engine - 1].name) : engine->older)
+		return 0;
+	if (options->tp && engine->ranks) {
+		layouts[0] = SL_LAYOUT_WHOLE;
+		layouts[0].tp = (unsigned)options->tp;
+		return 1;
+	}
+	n = n_usual_layouts(model, engine);
+	for (unsigned i = 0; i < n; i++)
+		layouts[i] = usual_layout(i);
+	return n;
 }
 
 #endif

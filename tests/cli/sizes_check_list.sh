@@ -8,9 +8,14 @@ prints "^LAYOUT  *PER RANK  *ALL RANKS  *PADDING  *FILES$" "$RANKFS" sizes model
 grep -q "^vllm/tp2  *1.94 MiB  *3.88 MiB  *0 B  *10$" out || fail "sizes: $(cat out)"
 grep -q "^hf/tp8: .* do not divide by tp 8" out || fail "sizes: $(cat out)"
 "$RANKFS" sizes model --json >json
-json json 'd["source_bytes"] == 4066816 and d["layouts"][5]["path"] == "hf/tp1"'
+json json 'd["source_bytes"] == 4066816 and "hf/tp1" in [l["path"] for l in d["layouts"]]'
 json json '[l["bytes_total"] for l in d["layouts"] if l["path"] in ("hf/tp1", "hf/tp2")] == [4066816, 4070400]'
 
+prints "^vllm/tp4 " "$RANKFS" sizes model -o engine=vllm
+[ "$(grep -c "^vllm/tp[0-9]* " out)" -eq "$(($(grep -c "MiB" out)))" ] || fail "sizes of other engines: $(cat out)"
+prints "^hf/layers " "$RANKFS" sizes model -o engine=hf,tp=4
+! grep -q "^hf/tp2\|^vllm" out || fail "sizes of other layouts: $(cat out)"
+prints "^vllm@0.24/tp2  *ok$" "$RANKFS" plan model -o engine=vllm@0.24
 prints "^ok$" "$RANKFS" check model
 grep -q "^tensors  *30$" out || fail "check: $(cat out)"
 prints "^rank 1: 33 tensors in 5 files, 2,035,248 bytes$" "$RANKFS" check model vllm/tp2
