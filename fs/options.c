@@ -169,6 +169,12 @@ static void append_name(char *buf, size_t cap, const char *name)
 	snprintf(buf + used, cap - used, "%s%s", used ? ", " : "", name);
 }
 
+/* Has it a directory of its own at the top, or one inside another engine's ("hf/layers")? */
+static bool is_directory(const struct sl_engine *engine)
+{
+	return !strchr(engine->name, '/');
+}
+
 /* What the value of an option may be: "a number from 1 to 1024". */
 static const char *describe_range(const struct option_row *row, char *buf, size_t cap)
 {
@@ -189,8 +195,10 @@ static const char *describe_range(const struct option_row *row, char *buf, size_
 		for (size_t i = 0; i < N_FORMATS; i++)
 			append_name(buf, cap, formats[i]);
 	} else if (row->kind == ENGINE) {
-		for (size_t i = 0; i < SL_N_ENGINES; i++)
-			append_name(buf, cap, sl_engines[i].name);
+		for (size_t i = 0; i < SL_N_ENGINES; i++) {
+			if (is_directory(&sl_engines[i]))
+				append_name(buf, cap, sl_engines[i].name);
+		}
 	}
 	return buf;
 }
@@ -235,8 +243,8 @@ static bool parse_engine(const char *text, uint64_t *value)
 {
 	const struct sl_engine *engine = sl_engine_find(text);
 
-	*value = engine ? (uint64_t)(engine - sl_engines) + 1 : 0;
-	return engine;
+	*value = engine && is_directory(engine) ? (uint64_t)(engine - sl_engines) + 1 : 0;
+	return *value;
 }
 
 static bool parse_gpu(const char *text, uint64_t *value)

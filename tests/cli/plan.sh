@@ -53,6 +53,7 @@ fails 32 "gguf: .*tokenizer.json does not exist" "$RANKFS" plan model gguf
 fails 32 "do not divide by tp 3" "$RANKFS" plan model vllm/tp3
 fails 32 "'x' is no layout" "$RANKFS" plan model vllm/x
 fails 32 "there is no 'vlm' in the tree" "$RANKFS" plan model vlm/tp2
+fails 1 "wanted is vllm, .*, hf, deepseek" "$RANKFS" plan model -o engine=hf/layers
 fails 32 "only tp4 is shown, not tp2" "$RANKFS" plan model vllm/tp2 -o tp=4
 fails 2 "standard output: No space left" bash -c '"$1" plan model >/dev/full' - "$RANKFS"
 
