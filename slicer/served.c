@@ -123,6 +123,26 @@ static bool is_of_whole_experts(const struct sl_plan *plan, uint64_t inter)
 	       !sl_config_find(&plan->model->config, SL_TEXT, "moe_intermediate_size");
 }
 
+/* The rank's intermediate size: ranks of experts that share whole blocks may have uneven numbers of them. */
+static uint64_t inter_of_rank(const struct sl_plan *plan, uint64_t inter)
+{
+	const struct sl_model *model = plan->model;
+	struct sl_share share;
+
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_stack *stack = &model->arch->stacks[s];
+		for (unsigned r = 0; stack->part == SL_TEXT && r < stack->n_weights; r++) {
+			const struct sl_weight *row = &stack->weights[r];
+			const struct sl_bound *bound = sl_bound_at(model, s, 0, r, 0);
+			if (row->out == SL_MOE_PAIRS && bound->storage && bound->storage->granule &&
+			    sl_share_of(model, plan->engine, &plan->view->layout, stack->part, row, bound->storage,
+					sl_logical_matrix(model, row, bound), plan->rank, plan->gpu, &share, NULL) == 0)
+				return share.rows[0].n / 2;
+		}
+	}
+	return inter / plan->tp;
+}
+
 /* A rank's directory is a model of its own: its sizes are the slice's. */
 static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 {
@@ -136,7 +156,7 @@ static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 	if (sl_config_u64(&plan->model->config, SL_TEXT, "intermediate_size", &inter, NULL))
 		inter = d->inter;
 	if (inter && !is_of_whole_experts(plan, inter))
-		edit_number(edits, "intermediate_size", inter / tp);
+		edit_number(edits, "intermediate_size", inter_of_rank(plan, inter));
 	edit_divided(plan, edits);
 	if (d->vocab && d->vocab % tp == 0)
 		edit_number(edits, "vocab_size", d->vocab / tp);

@@ -606,6 +606,21 @@ Test(experts, B144_B145_whole_blocks)
 	sl_model_close(model);
 }
 
+/* What a rank's config.json says. */
+static void expect_inter(const char *path, unsigned rank, unsigned inter)
+{
+	struct sl_view *view = checkpoint_view(model, path, 0, rank);
+	const struct sl_file *file = checkpoint_file(view, "config.json");
+	char want[64];
+
+	cr_assert(file != NULL);
+	unsigned char *text = checkpoint_read_file(file);
+	snprintf(want, sizeof(want), "\"intermediate_size\":%u,", inter);
+	cr_assert(memmem(text, file->size, want, strlen(want)) != NULL, "%s rank %u: no %s", path, rank, want);
+	free(text);
+	sl_view_close(view);
+}
+
 Test(experts, B144_numbers_of_the_real_one)
 {
 	static const unsigned rows[] = { 736, 736, 736, 672 };
@@ -621,6 +636,7 @@ Test(experts, B144_numbers_of_the_real_one)
 			cr_assert(c < rows[rank] / 32 || got[c] == 0);
 		free(got);
 		sl_view_close(view);
+		expect_inter("hf/tp4", rank, rows[rank]);
 	}
 	sl_model_close(model);
 }
