@@ -3,7 +3,6 @@
 
 {"state": what each worker held after loading, "embedding": of SENTENCE}.
 """
-import json
 import sys
 
 import vllm_state  # noqa: I001 - before vLLM
@@ -17,7 +16,7 @@ def main():
     llm = LLM(model=path, load_format=load_format, tensor_parallel_size=tp, enforce_eager=True, runner="pooling",
               max_num_seqs=1)
     state = llm.apply_model(vllm_state.loaded_state)
-    print(json.dumps({"state": state, "embedding": llm.embed([SENTENCE])[0].outputs.embedding}))
+    vllm_state.leave(llm, {"state": state, "embedding": llm.embed([SENTENCE])[0].outputs.embedding})
 
 
 if __name__ == "__main__":

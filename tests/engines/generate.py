@@ -4,7 +4,6 @@
 {"state": what each worker held after loading, "tokens": greedy ones, "logprobs": of the five best at each step}. With
 pipeline stages the state alone: vLLM 0.32's CPU build loads them and then fails to schedule, with any load format.
 """
-import json
 import sys
 
 import vllm_state  # noqa: I001 - before vLLM
@@ -24,7 +23,7 @@ def main():
         out = llm.generate([{"prompt_token_ids": PROMPT}], params)[0].outputs[0]
         result["tokens"] = list(out.token_ids)
         result["logprobs"] = [[[token, lp.logprob] for token, lp in step.items()] for step in out.logprobs]
-    print(json.dumps(result))
+    vllm_state.leave(llm, result)
 
 
 if __name__ == "__main__":
