@@ -74,11 +74,6 @@ const struct sl_tensor *origins_find(const struct origins *origins, uint32_t sha
 	return t->shard == shard && off - t->off < t->len ? t : NULL;
 }
 
-static bool has_source(const struct sl_piece *piece)
-{
-	return piece->op == SL_OP_COPY || piece->op == SL_OP_CONVERT || piece->op == SL_OP_TRANSPOSE;
-}
-
 static bool is_compound(const struct sl_piece *piece)
 {
 	return sl_piece_parts(piece).list != piece;
@@ -86,21 +81,22 @@ static bool is_compound(const struct sl_piece *piece)
 
 static bool is_contiguous(const struct sl_piece *piece)
 {
-	return has_source(piece) && piece->op != SL_OP_TRANSPOSE && (piece->count == 1 || piece->run == piece->stride);
+	return sl_piece_reads(piece) && piece->op != SL_OP_TRANSPOSE &&
+	       (piece->count == 1 || piece->run == piece->stride);
 }
 
 /* What a piece does to its elements, to compare pieces of one lane. */
 static bool same_kind(const struct sl_piece *a, const struct sl_piece *b)
 {
 	return a->op == b->op && a->len == b->len &&
-	       (!has_source(a) || (a->shard == b->shard && a->from == b->from && a->to == b->to && a->run == b->run &&
-				   a->count == 1 && b->count == 1));
+	       (!sl_piece_reads(a) || (a->shard == b->shard && a->from == b->from && a->to == b->to &&
+				       a->run == b->run && a->count == 1 && b->count == 1));
 }
 
 /* Does lane `a` go on with `b` and then `c`, each time the same distance further? */
 static bool same_step(const struct sl_piece *a, const struct sl_piece *b, const struct sl_piece *c)
 {
-	return same_kind(b, c) && (!has_source(a) || (b->src > a->src && c->src - b->src == b->src - a->src));
+	return same_kind(b, c) && (!sl_piece_reads(a) || (b->src > a->src && c->src - b->src == b->src - a->src));
 }
 
 /* How often the `lanes` pieces at `pieces` repeat, each lane within one source tensor. */
@@ -111,10 +107,10 @@ static uint32_t count_repeats(const struct origins *origins, const struct sl_pie
 
 	for (uint32_t lane = 0; lane < lanes && repeats >= MIN_REPEATS; lane++) {
 		const struct sl_piece *p = pieces + lane;
-		const struct sl_tensor *t = has_source(p) ? origins_find(origins, p->shard, p->src) : NULL;
+		const struct sl_tensor *t = sl_piece_reads(p) ? origins_find(origins, p->shard, p->src) : NULL;
 		uint32_t n = 1;
 
-		if (p->op == SL_OP_DATA || is_compound(p) || (has_source(p) && !t) || !same_kind(p, p + lanes))
+		if (p->op == SL_OP_DATA || is_compound(p) || (sl_piece_reads(p) && !t) || !same_kind(p, p + lanes))
 			return 0;
 		for (n = 2; n < repeats && same_step(p + (n - 2) * lanes, p + (n - 1) * lanes, p + n * lanes); n++) {
 			if (t && p[n * lanes].src - t->off >= t->len)
@@ -413,7 +409,7 @@ static int common_cast(const struct sl_output *output)
 	for (uint32_t i = 0; i < output->n_pieces; i++) {
 		const struct sl_piece *p = output->pieces + i;
 
-		if (!has_source(p))
+		if (!sl_piece_reads(p))
 			continue;
 		if (p->op == SL_OP_COPY || p->from == p->to || (cast >= 0 && cast != p->to))
 			return -1;
