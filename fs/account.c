@@ -14,7 +14,6 @@ enum { NAMES_SHOWN = 10 };
 
 /* Of one stored tensor. */
 struct use {
-	uint64_t bytes;	    /* read by all ranks */
 	uint64_t most;	    /* read by one rank */
 	uint64_t this_rank; /* read by the rank that is being added */
 	uint32_t ranks;	    /* that read it */
@@ -131,21 +130,31 @@ static bool add_source(struct account *account, const struct sl_piece *p, bool c
 	return true;
 }
 
-static void add_output(struct account *account, const struct sl_output *output)
+uint64_t account_padding(const struct sl_output *output)
 {
 	uint64_t zeros = 0;
+
+	for (uint32_t i = 0; i < output->n_pieces; i++) {
+		struct sl_parts parts = sl_piece_parts(&output->pieces[i]);
+
+		for (uint32_t j = 0; j < parts.n; j++)
+			zeros += parts.list[j].op == SL_OP_ZERO ? parts.list[j].len : 0;
+	}
+	return zeros < output->len ? zeros : 0;
+}
+
+static void add_output(struct account *account, const struct sl_output *output)
+{
 	bool stored = false;
 
 	for (uint32_t i = 0; i < output->n_pieces; i++) {
 		struct sl_parts parts = sl_piece_parts(&output->pieces[i]);
 
-		for (uint32_t j = 0; j < parts.n; j++) {
+		for (uint32_t j = 0; j < parts.n; j++)
 			stored |= add_source(account, &parts.list[j], is_made_anew(&output->pieces[i]));
-			zeros += parts.list[j].op == SL_OP_ZERO ? parts.list[j].len : 0;
-		}
 	}
 	account->made += !stored;
-	account->padding += stored ? zeros : 0;
+	account->padding += account_padding(output);
 }
 
 void account_add(struct account *account, const struct sl_view *view)
@@ -155,7 +164,6 @@ void account_add(struct account *account, const struct sl_view *view)
 	for (uint32_t i = 0; i < account->model->shards.n_tensors; i++) {
 		struct use *use = &account->uses[i];
 
-		use->bytes += use->this_rank;
 		use->most = use->this_rank > use->most ? use->this_rank : use->most;
 		use->ranks += use->this_rank > 0;
 		use->this_rank = 0;

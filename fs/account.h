@@ -20,6 +20,9 @@ void account_close(struct account *account);
 /* Add one rank. */
 void account_add(struct account *account, const struct sl_view *view);
 
+/* Bytes of zeros that fill a tensor up, and are not all of it. */
+uint64_t account_padding(const struct sl_output *output);
+
 /* Tell it, as lines or as members of a JSON object. */
 void account_print(const struct account *account);
 void account_write(const struct account *account, struct json_writer *json);

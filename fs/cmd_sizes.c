@@ -1,6 +1,7 @@
 /*
  * cmd_sizes.c - rankfs sizes SOURCE: bytes per rank for each layout. Which tp fits my GPUs?
  */
+#include "fs/account.h"
 #include "fs/arguments.h"
 #include "fs/command.h"
 #include "fs/print.h"
@@ -13,20 +14,6 @@
 struct sizes {
 	uint64_t largest, total, padding, n_files;
 };
-
-/* Zeros that fill a tensor up, and are not all of it. */
-static uint64_t padding_of(const struct sl_output *tensor)
-{
-	uint64_t zeros = 0, len = tensor->len;
-
-	for (uint32_t i = 0; i < tensor->n_pieces; i++) {
-		const struct sl_parts parts = sl_piece_parts(&tensor->pieces[i]);
-
-		for (uint32_t j = 0; j < parts.n; j++)
-			zeros += parts.list[j].op == SL_OP_ZERO ? parts.list[j].len : 0;
-	}
-	return zeros < len ? zeros : 0;
-}
 
 static int add_rank(struct sizes *sizes, const struct sl_model *model, const struct sl_engine *engine,
 		    const struct sl_layout *layout, unsigned rank, const struct sl_view_options *options,
@@ -41,7 +28,7 @@ static int add_rank(struct sizes *sizes, const struct sl_model *model, const str
 	sizes->total += view->bytes;
 	sizes->n_files += view->n_weights;
 	for (uint32_t i = 0; i < view->n_tensors; i++)
-		sizes->padding += padding_of(&view->tensors[i]);
+		sizes->padding += account_padding(&view->tensors[i]);
 	sl_view_close(view);
 	return 0;
 }
