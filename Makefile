@@ -57,7 +57,8 @@ warnings += -Werror
 endif
 
 version   := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-all_cflags = -std=gnu11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. -fPIE $(warnings) $($(MODE)_MODE) -MMD -MP \
+# The arithmetic of engines is reproduced bit by bit: no product and sum in one rounding.
+all_cflags = -std=gnu11 -ffp-contract=off -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -I. -fPIE $(warnings) $($(MODE)_MODE) -MMD -MP \
 	$(CPPFLAGS) $(CFLAGS)
 all_ldflags = -pie -Wl,-z,relro,-z,now $($(MODE)_MODE) $(LDFLAGS)
 
@@ -90,7 +91,7 @@ endif
 fs_cuda := -DHAVE_CUDA=$(if $(cuda_obj),1,0)
 
 # ---------------------------------------------------------------- what is made
-slicer_src := $(wildcard slicer/*.c slicer/arch/*.c)
+slicer_src := $(wildcard slicer/*.c slicer/arch/*.c slicer/transforms/*.c slicer/recipes/*.c)
 fs_src     := $(wildcard fs/*.c)
 unit_src   := $(wildcard tests/unit/*.c)
 fuzz_src   := $(wildcard tests/fuzz/fuzz_*.c)
@@ -120,6 +121,10 @@ $(B)/libfs.a: $(filter-out $(B)/fs/main.o,$(fs_obj))
 $(B)/unit: $(unit_obj) $(B)/libfs.a $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -o $@ $^ -lcriterion $(slicer_libs) $(thread_libs)
+
+$(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/libslicer.a
+	$(say) LINK $@
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs)
 
 $(fuzz_bin): $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/libslicer.a
 	$(say) LINK $@
@@ -174,16 +179,17 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/unit"
+kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case"
 oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
 check: deps ## install what is missing, build all modes, run every test
 	$(MAKE) check-built
 
 # A make of its own: what `deps` has installed changes what this file finds.
-check-built: $(B)/rankfs $(B)/unit build-fuzz
+check-built: $(B)/rankfs $(B)/unit $(B)/kernel-case build-fuzz
 	$(MAKE) MODE=asan build/asan/rankfs build/asan/unit
 	tests/run.sh $(layer_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
-		$(asan_tests) $(oracle_tests)
+		$(asan_tests) $(kernel_tests) $(oracle_tests)
 
 unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
 	tests/run.sh $(unit_tests)
@@ -193,6 +199,9 @@ check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev
 
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
+
+check-kernel: $(B)/kernel-case ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
+	tests/run.sh $(kernel_tests)
 
 check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inputs (FUZZ_SECONDS)
 	tests/run.sh $(fuzz_tests)
@@ -217,7 +226,7 @@ bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 	tests/bench.sh --quick
 
 # ---------------------------------------------------------------- the rest
-c_files = $(wildcard slicer/*.[ch] slicer/arch/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] \
+c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.c \
 	tests/fuzz/*.[ch])
 
 format: ## show where clang-format would change something
@@ -231,5 +240,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
-.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-fuzz build-fuzz fuzz-targets \
+.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-fuzz build-fuzz fuzz-targets \
 	check-engines layers demo bench bench-quick format clean help

@@ -2,18 +2,19 @@
  * convert.h - elements from one dtype to another, as torch's copy_ does: through F32, rounding to nearest, ties to even; too
  * large becomes infinity; a NaN becomes the quiet one. Integers become integers exactly.
  *
- * The arithmetic of one element is inline and branch-poor, so that loops over it vectorise.
+ * The arithmetic of one element is inline and branch-poor, so that loops over it vectorise, on a processor and on a GPU.
  */
 #ifndef SLICER_CONVERT_H
 #define SLICER_CONVERT_H
 
+#include "slicer/backend.h"
 #include "slicer/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t sl_f32_bits(float value)
+SL_DEVICE uint32_t sl_f32_bits(float value)
 {
 	uint32_t bits;
 
@@ -21,7 +22,7 @@ static inline uint32_t sl_f32_bits(float value)
 	return bits;
 }
 
-static inline float sl_f32_from_bits(uint32_t bits)
+SL_DEVICE float sl_f32_from_bits(uint32_t bits)
 {
 	float value;
 
@@ -29,12 +30,12 @@ static inline float sl_f32_from_bits(uint32_t bits)
 	return value;
 }
 
-static inline float sl_bf16_to_f32(uint16_t bits)
+SL_DEVICE float sl_bf16_to_f32(uint16_t bits)
 {
 	return sl_f32_from_bits((uint32_t)bits << 16);
 }
 
-static inline uint16_t sl_f32_to_bf16(float value)
+SL_DEVICE uint16_t sl_f32_to_bf16(float value)
 {
 	uint32_t bits = sl_f32_bits(value);
 
@@ -43,7 +44,7 @@ static inline uint16_t sl_f32_to_bf16(float value)
 	return (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-static inline float sl_f16_to_f32(uint16_t bits)
+SL_DEVICE float sl_f16_to_f32(uint16_t bits)
 {
 	uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = (bits >> 10) & 31, mantissa = bits & 0x3FF;
 
@@ -56,7 +57,7 @@ static inline float sl_f16_to_f32(uint16_t bits)
 	return sl_f32_from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-static inline uint16_t sl_f32_to_f16(float value)
+SL_DEVICE uint16_t sl_f32_to_f16(float value)
 {
 	uint32_t bits = sl_f32_bits(value), sign = (bits >> 16) & 0x8000, size = bits & 0x7FFFFFFF;
 
@@ -71,7 +72,7 @@ static inline uint16_t sl_f32_to_f16(float value)
 }
 
 /* F8_E8M0: a power of two alone, or NaN. */
-static inline float sl_f8_e8m0_to_f32(uint8_t bits)
+SL_DEVICE float sl_f8_e8m0_to_f32(uint8_t bits)
 {
 	if (bits == 0xFF)
 		return sl_f32_from_bits(0x7FC00000);
@@ -79,7 +80,7 @@ static inline float sl_f8_e8m0_to_f32(uint8_t bits)
 }
 
 /* F8_E4M3 ("fn"): no infinity; above 448 + half a step becomes NaN (torch, Float8_e4m3fn.h). */
-static inline float sl_f8_e4m3_to_f32(uint8_t bits)
+SL_DEVICE float sl_f8_e4m3_to_f32(uint8_t bits)
 {
 	uint32_t sign = (uint32_t)(bits & 0x80) << 24, exponent = (bits >> 3) & 15, mantissa = bits & 7;
 
@@ -92,7 +93,7 @@ static inline float sl_f8_e4m3_to_f32(uint8_t bits)
 	return sl_f32_from_bits(sign | (exponent + 120) << 23 | mantissa << 20);
 }
 
-static inline uint8_t sl_f32_to_f8_e4m3(float value)
+SL_DEVICE uint8_t sl_f32_to_f8_e4m3(float value)
 {
 	uint32_t bits = sl_f32_bits(value), sign = (bits >> 24) & 0x80, size = bits & 0x7FFFFFFF;
 

@@ -85,6 +85,11 @@ static int add(struct sl_plan *plan, struct sl_piece piece)
 	return 0;
 }
 
+int sl_plan_piece(struct sl_plan *plan, const struct sl_piece *piece)
+{
+	return add(plan, *piece);
+}
+
 int sl_plan_zeros(struct sl_plan *plan, uint64_t len)
 {
 	return add(plan, (struct sl_piece){ .len = len, .op = SL_OP_ZERO });

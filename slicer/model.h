@@ -17,6 +17,7 @@
 #define SL_STACKS_MAX 12
 
 struct sl_arch;
+struct sl_backend;
 struct sl_spelling;
 
 /* How one module is stored: its format, and for each component 1 + the index of its tensor, 0 where the checkpoint has
@@ -55,6 +56,8 @@ struct sl_model {
 	uint64_t n_ignored;    /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
 	uint64_t total_bytes;  /* of all tensors */
 	struct sl_note *notes; /* remarks for the user, the shards' own included */
+	const struct sl_backend *backend; /* computes transforms; NULL: the processor. Set before views are opened */
+	void *backend_state;
 };
 
 /* Open the checkpoint in `dir`. On failure *out is NULL and nothing is left open. `options` may be NULL. */

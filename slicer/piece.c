@@ -6,6 +6,7 @@
 
 #include "slicer/convert.h"
 #include "slicer/model.h"
+#include "slicer/transform.h"
 
 #include <errno.h>
 #include <string.h>
@@ -280,6 +281,12 @@ static int repeat_elements(const struct sl_model *model, const struct sl_piece *
 	return 0;
 }
 
+static int read_transform(const struct sl_model *model, const struct sl_piece *p, uint64_t skip, uint64_t len,
+			  unsigned char *dst, struct sl_error *err)
+{
+	return sl_transform_read(model, p->compound->transform, skip, len, dst, err);
+}
+
 typedef int bytes_fn(const struct sl_model *, const struct sl_piece *, uint64_t skip, uint64_t len, unsigned char *dst,
 		     struct sl_error *);
 
@@ -296,6 +303,7 @@ static const struct {
 	[SL_OP_COLUMNS] = { "columns", read_columns, NULL },
 	[SL_OP_SCALE] = { "scale", NULL, scale_elements },
 	[SL_OP_REPEAT] = { "repeat", NULL, repeat_elements },
+	[SL_OP_TRANSFORM] = { "transform", read_transform, NULL },
 };
 
 const char *sl_op_name(enum sl_op op)
@@ -336,4 +344,37 @@ int sl_piece_read(const struct sl_model *model, const struct sl_piece *piece, ui
 	if (ops[piece->op].elements)
 		return read_elements(model, piece, skip, len, dst, err);
 	return ops[piece->op].bytes(model, piece, skip, len, dst, err);
+}
+
+/* Runs of a copied piece's runs are runs of the source. */
+static bool are_runs(const struct sl_piece *p, uint64_t skip, uint64_t pitch, uint64_t n, struct sl_piece *runs)
+{
+	uint64_t run = p->count == 1 || p->run == p->stride ? p->len : p->run;
+
+	if (p->op != SL_OP_COPY || (run != p->len && (pitch % run || skip % run + n > run)))
+		return false;
+	*runs = *p;
+	runs->src = p->src + skip / run * p->stride + skip % run;
+	runs->run = n;
+	runs->stride = run == p->len ? pitch : pitch / run * p->stride;
+	return true;
+}
+
+int sl_piece_read_rows(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, uint64_t pitch,
+		       uint64_t n_rows, uint64_t n, unsigned char *dst, struct sl_error *err)
+{
+	struct sl_piece runs;
+	int ret = 0;
+
+	if (n_rows == 1 || n == pitch)
+		return sl_piece_read(model, piece, skip, n_rows * n, dst, err);
+	if (n_rows <= UINT32_MAX && skip + (n_rows - 1) * pitch + n <= piece->len &&
+	    are_runs(piece, skip, pitch, n, &runs)) {
+		runs.count = (uint32_t)n_rows;
+		runs.len = n_rows * n;
+		return read_runs(model, &runs, 0, runs.len, dst, err);
+	}
+	for (uint64_t r = 0; r < n_rows && !ret; r++)
+		ret = sl_piece_read(model, piece, skip + r * pitch, n, dst + r * n, err);
+	return ret;
 }

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 struct sl_model;
+struct sl_transform;
 
 enum sl_op {
 	SL_OP_COPY,	 /* the runs, one after another */
@@ -29,6 +30,7 @@ enum sl_op {
 	SL_OP_COLUMNS,	 /* parts side by side: a row of the output is one run of each */
 	SL_OP_SCALE,  /* part 0 times part 1, which has one F32 element per block of part 0's elements, as dtype `to` */
 	SL_OP_REPEAT, /* part 0 enlarged: each element of it is a block of equal elements of dtype `to` */
+	SL_OP_TRANSFORM, /* computed by a transform (transform.h); the parts are what its inputs read */
 	SL_N_OPS
 };
 
@@ -54,6 +56,7 @@ struct sl_compound {
 	uint32_t block[2];	      /* SCALE: rows and columns that share a scale; REPEAT: of an element's block */
 	uint32_t first[2];	      /* REPEAT: rows and columns of part 0's first block that are left out */
 	const struct sl_piece *parts; /* as many runs each, COLUMNS: .off is where a part's columns begin in a row */
+	const struct sl_transform *transform; /* TRANSFORM */
 };
 
 /* The pieces that one piece is made of: a compound's parts, else it alone. */
@@ -64,7 +67,8 @@ struct sl_parts {
 
 static inline struct sl_parts sl_piece_parts(const struct sl_piece *piece)
 {
-	if (piece->op == SL_OP_COLUMNS || piece->op == SL_OP_SCALE || piece->op == SL_OP_REPEAT)
+	if (piece->op == SL_OP_COLUMNS || piece->op == SL_OP_SCALE || piece->op == SL_OP_REPEAT ||
+	    piece->op == SL_OP_TRANSFORM)
 		return (struct sl_parts){ piece->compound->parts, piece->compound->n };
 	return (struct sl_parts){ piece, 1 };
 }
@@ -78,6 +82,10 @@ static inline bool sl_piece_reads(const struct sl_piece *piece)
 /* Read output bytes [skip, skip + len) of one piece into `dst`. Thread-safe; needs no memory from outside. */
 int sl_piece_read(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, size_t len, void *dst,
 		  struct sl_error *err) SL_MUST_CHECK;
+
+/* Read `n_rows` runs of `n` output bytes, `pitch` apart, the first at `skip`, one after another into `dst`. */
+int sl_piece_read_rows(const struct sl_model *model, const struct sl_piece *piece, uint64_t skip, uint64_t pitch,
+		       uint64_t n_rows, uint64_t n, unsigned char *dst, struct sl_error *err) SL_MUST_CHECK;
 
 /* The name of an op, for `rankfs plan`. */
 const char *sl_op_name(enum sl_op op);

@@ -84,6 +84,9 @@ int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len) SL_MUST_C
 /* `n` elements of a value. */
 int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n) SL_MUST_CHECK;
 
+/* A piece that is made already; its .off is filled in. */
+int sl_plan_piece(struct sl_plan *plan, const struct sl_piece *piece) SL_MUST_CHECK;
+
 /* The dtype of the engine's floats: the layout's, else the model's. */
 enum sl_dtype sl_plan_float(const struct sl_plan *plan);
 

@@ -1,0 +1,69 @@
+/*
+ * backend.h - who computes transforms: the processor, or a GPU.
+ *
+ * A transform (transform.h) makes a batch of matrices of bytes from inputs that are batches of matrices of bytes. Any block of
+ * its output that consists of whole granules can be computed alone, from a rectangle of each input:
+ *
+ *      output, one member of the batch          input 0                  input 1
+ *      +--+--+--+--+                            +-----------+            +----+
+ *      |  |##|##|  |  granule rows x bytes      |   ######  |            |  # |
+ *      +--+--+--+--+                            |   ######  |            +----+
+ *      |  |  |  |  |                            +-----------+
+ *
+ * A backend gets blocks in host memory and gives blocks in host memory. All of them give the same bytes: the arithmetic is
+ * defined once, in slicer/transforms/NAME.h, for host and device.
+ */
+#ifndef SLICER_BACKEND_H
+#define SLICER_BACKEND_H
+
+#include "slicer/error.h"
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define SL_DEVICE static __host__ __device__ __forceinline__
+#else
+#define SL_DEVICE static inline
+#endif
+
+#define SL_INPUTS_MAX 4
+#define SL_PARAMS_MAX 68
+
+struct sl_rect {
+	uint64_t row, n_rows; /* of one member's matrix */
+	uint64_t col, n_cols; /* bytes of a row */
+};
+
+/* What a transform is told besides its inputs; a plain value that can be given to a GPU. */
+struct sl_args {
+	uint64_t batch;		  /* members */
+	uint64_t rows, row_bytes; /* of a member of the output */
+	struct {
+		uint64_t rows, row_bytes; /* of a member of the input that are there; beyond them lie zeros */
+	} in[SL_INPUTS_MAX];
+	uint64_t p[SL_PARAMS_MAX]; /* what they mean is the transform's business: slicer/transforms/NAME.h */
+};
+
+/* A block to be made: what it needs of the inputs is here, each rectangle's rows one after another without gaps. */
+struct sl_block {
+	uint64_t member;
+	struct sl_rect out, in[SL_INPUTS_MAX];
+	const unsigned char *bytes[SL_INPUTS_MAX];
+	const unsigned char *facts; /* what the transform has learned of all of its inputs; NULL: it needs not to */
+	unsigned char *dst;	    /* of out's first byte */
+	uint64_t stride;	    /* from one of its rows to the next at dst */
+};
+
+/* To add one: a value of this type. Reentrant: run() is called from several threads at once. */
+struct sl_backend {
+	const char *name;
+	/* 0, or -ENODEV with the reason why it cannot be had here. `device` is its number, -1: whichever. */
+	int (*open)(void **state, int device, struct sl_error *err);
+	/* Make one block. -ENODEV: the device is lost or full, let another backend make it. */
+	int (*run)(void *state, unsigned id, const struct sl_args *args, const struct sl_block *block,
+		   struct sl_error *err);
+	void (*close)(void *state);
+};
+
+extern const struct sl_backend sl_backend_cpu;
+
+#endif

@@ -1,0 +1,125 @@
+/*
+ * post.h - what an engine does to a module once it has loaded it, as recipes: from the module's loaded tensors to those that it
+ * holds from then on (vLLM: process_weights_after_loading).
+ *
+ *      loaded: weight, weight_scale, …  ->  recipe  ->  tensors of the plan, made of transforms and of pieces as they were
+ *
+ * A recipe is a function in slicer/recipes/ and a line of SL_RECIPES. It knows nothing of families or files: tests give it the
+ * inputs of an engine's own functions, and compare with what those made of them.
+ */
+#ifndef SLICER_POST_H
+#define SLICER_POST_H
+
+#include "slicer/plan.h"
+#include "slicer/transform.h"
+
+#define SL_WIDTHS_MAX 64
+
+/* A tensor of a module as the engine has loaded it. */
+struct sl_loaded {
+	const char *name; /* within the module: "weight_scale", "w13_weight" */
+	const uint64_t *shape;
+	enum sl_dtype dtype;
+	unsigned n_dims;
+	uint64_t len; /* bytes */
+	const struct sl_piece *pieces;
+	uint32_t n_pieces;
+};
+
+/* What a recipe has to know besides; what does not concern it is 0. */
+struct sl_post_facts {
+	uint64_t widths[SL_WIDTHS_MAX]; /* rows of each matrix that is fused */
+	unsigned n_widths;
+	unsigned bits;		/* of a packed element */
+	uint64_t group;		/* columns that share a scale; 0: all of them */
+	uint64_t block[2];	/* rows, columns that share a scale; 0: they do not */
+	enum sl_dtype dtype;	/* the model's: BF16 or F16 */
+	uint64_t inter, hidden; /* experts: of a rank */
+	uint64_t heads, nope, v,
+		rank; /* MLA: heads of this rank, dimensions of q and k without rotation, of v, of the latent */
+	bool act8;    /* 8-bit activations */
+	bool gated;   /* experts have gate and up */
+	bool symmetric, fixed; /* INT8 activations: without a zero point; with scales of their own */
+	const char *backend;   /* which of several kernels; NULL: the usual one */
+	uint64_t align;	       /* to what a kernel wants sizes rounded up */
+};
+
+struct sl_post {
+	struct sl_plan *plan; /* gets the tensors; its arena holds all that is made */
+	const char *prefix;   /* of their names: "model.layers.0.self_attn.qkv_proj." */
+	const struct sl_loaded *loaded;
+	unsigned n_loaded;
+	struct sl_post_facts facts;
+};
+
+/* ---- what recipes use; all give 0 or -errno with a sentence in post->plan->err ---- */
+
+/* The loaded tensor of that name; NULL when the module has none. */
+const struct sl_loaded *sl_post_find(const struct sl_post *post, const char *name);
+
+/* The same for one that the recipe cannot do without, of `n_dims` dimensions. */
+int sl_post_need(const struct sl_post *post, const char *name, unsigned n_dims,
+		 const struct sl_loaded **loaded) SL_MUST_CHECK;
+
+/* Begin a tensor of the plan, and end it with its shape: sl_post_shape(post, SL_SHAPE(n, k)). */
+int sl_post_begin(const struct sl_post *post, const char *name, enum sl_dtype dtype) SL_MUST_CHECK;
+#define SL_SHAPE(...) \
+	(const uint64_t[]){ __VA_ARGS__ }, (unsigned)(sizeof((const uint64_t[]){ __VA_ARGS__ }) / sizeof(uint64_t))
+int sl_post_shape(const struct sl_post *post, const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
+
+/* A transform without inputs yet. */
+struct sl_transform sl_post_transform(enum sl_transform_id id, uint64_t batch, uint64_t rows, uint64_t row_bytes);
+
+/* Give it its next input: `batch` matrices of rows x row_bytes, one after another from byte `off` of a loaded tensor on. What a
+ * transform asks for beyond them is zeros. Matrices that lie otherwise: set .in[i].stride and .pitch after that. */
+void sl_post_input(struct sl_transform *t, const struct sl_loaded *loaded, uint64_t off, uint64_t rows,
+		   uint64_t row_bytes);
+
+/* The same from something that a transform makes: sl_post_make(). */
+void sl_post_input_stream(struct sl_transform *t, const struct sl_stream *stream, uint64_t off, uint64_t rows,
+			  uint64_t row_bytes);
+
+/* Add what it makes to the begun tensor. */
+int sl_post_add(const struct sl_post *post, const struct sl_transform *t) SL_MUST_CHECK;
+
+/* What it makes is for another transform. */
+int sl_post_make(const struct sl_post *post, const struct sl_transform *t, struct sl_stream *made) SL_MUST_CHECK;
+
+/* Begin, add, shape: a tensor that one transform makes. */
+int sl_post_one(const struct sl_post *post, const char *name, enum sl_dtype dtype, const struct sl_transform *t,
+		const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
+
+/* A loaded tensor as it is, under another name, dtype of the same size, or shape of as many elements. */
+int sl_post_keep_as(const struct sl_post *post, const struct sl_loaded *loaded, const char *name, enum sl_dtype dtype,
+		    const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
+int sl_post_keep(const struct sl_post *post, const struct sl_loaded *loaded) SL_MUST_CHECK;
+
+/* The smallest multiple of `unit` that is not below n. */
+static inline uint64_t sl_up(uint64_t n, uint64_t unit)
+{
+	return (n + unit - 1) / unit * unit;
+}
+
+/* ---- recipes ---- */
+
+struct sl_recipe {
+	const char *name;
+	const char *says; /* what is done, for people: manifests, `plan` */
+	int (*make)(const struct sl_post *post);
+};
+
+/* clang-format off */
+/* To add a recipe: a line here, and its function sl_post_NAME in a file of slicer/recipes/. Names are those of KERNEL.md's cases. */
+#define SL_RECIPES(X)                                                                                                          \
+	X(fp8_tensor,          "FP8 codes of fused matrices to the largest of their scales")                                   \
+	X(fp8_tensor_modelopt, "FP8 codes of fused matrices to the largest of their scales, where these differ")               \
+	X(fp8_channel,         "FP8 codes as they are, one scale a row")                                                       \
+	X(moe_w31,             "experts' halves swapped: up before gate")
+/* clang-format on */
+
+#define SL_RECIPE_FUNCTION(id, text) int sl_post_##id(const struct sl_post *post);
+SL_RECIPES(SL_RECIPE_FUNCTION)
+
+const struct sl_recipe *sl_recipe_find(const char *name);
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * map.c - making tables, and the loop over bytes.
+ */
+#include "slicer/transforms/map.h"
+
+#include "slicer/convert.h"
+#include "slicer/transform.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- tables ---- */
+
+static float fnuz_value(uint8_t code)
+{
+	uint32_t exponent = (code >> 3) & 15, mantissa = code & 7;
+	float value = exponent ? ldexpf((float)(8 + mantissa), (int)exponent - 11) : (float)mantissa * 0x1p-10f;
+
+	return code & 0x80 ? -value : value;
+}
+
+/* To E4M3FNUZ, whose steps are half as large; what rounds to zero has no sign. `value` is within +-240. */
+static uint8_t to_fnuz(float value)
+{
+	uint8_t code = sl_f32_to_f8_e4m3(value * 2);
+
+	return code & 0x7F ? code : 0;
+}
+
+/* One code of a part whose scale is `scale` to the code of the same value at `largest` (vLLM 0.32; csrc, fp8/common.cuh: the
+ * quotient is a product with the inverse, clamped, NaN to the largest). On a GPU the product of an F16 tensor and a scale without
+ * dimension is of F16, the scale rounded first. */
+static uint8_t requantise(float value, float scale, float largest, float top)
+{
+	float dequantised = sl_f16_to_f32(sl_f32_to_f16(value * sl_f16_to_f32(sl_f32_to_f16(scale))));
+	float x = dequantised * (1.0f / largest);
+
+	if (isnan(x))
+		return 0x7E;
+	x = fmaxf(-top, fminf(x, top));
+	return top < 448 ? to_fnuz(x) : sl_f32_to_f8_e4m3(x);
+}
+
+static float largest_of(const float *scales, unsigned n)
+{
+	float largest = scales[0];
+
+	for (unsigned i = 1; i < n; i++)
+		largest = scales[i] > largest ? scales[i] : largest;
+	return largest;
+}
+
+static bool are_equal(const float *scales, unsigned n)
+{
+	for (unsigned i = 1; i < n; i++) {
+		if (scales[i] != scales[0])
+			return false;
+	}
+	return true;
+}
+
+static uint8_t through_f16(uint8_t code)
+{
+	return code < 103 ? 0 : code > 142 ? 255 : code;
+}
+
+/* Do the scales ask for nothing? */
+static bool is_identity(enum sl_map_kind kind, const float *scales, unsigned n)
+{
+	if (kind == SL_MAP_REQUANT_UNLIKE && are_equal(scales, n))
+		return true;
+	return kind != SL_MAP_REQUANT_ALWAYS && scales[n - 1] <= -448.0f;
+}
+
+/* One code through a table that needs no scales. */
+static uint8_t plain(enum sl_map_kind kind, uint8_t code)
+{
+	if (kind == SL_MAP_FNUZ)
+		return code == 0x80 ? 0 : code;
+	if (kind == SL_MAP_E8M0_F16)
+		return through_f16(code);
+	return code >= 254 ? 254 : (uint8_t)(code + 1); /* SL_MAP_E8M0_TWICE */
+}
+
+void sl_map_make(enum sl_map_kind kind, const float *scales, unsigned n, unsigned i, unsigned char table[256])
+{
+	bool fnuz = kind == SL_MAP_REQUANT_FNUZ, identity = n && is_identity(kind, scales, n);
+	float largest = n ? largest_of(scales, n) : 0;
+
+	for (unsigned c = 0; c < 256; c++) {
+		uint8_t code = (uint8_t)c;
+		if (n == 0)
+			table[c] = plain(kind, code);
+		else if (identity)
+			table[c] = code;
+		else
+			table[c] = requantise(fnuz ? fnuz_value(code) : sl_f8_e4m3_to_f32(code), scales[i], largest,
+					      fnuz ? 224.0f : 448.0f);
+	}
+}
+
+static uint64_t facts_len(const struct sl_args *args)
+{
+	return 256 * args->batch * args->p[SL_MAP_N];
+}
+
+static int learn(const struct sl_model *model, const struct sl_transform *t, unsigned char *facts, struct sl_error *err)
+{
+	unsigned n = (unsigned)t->args.p[SL_MAP_N], n_scales = t->n_inputs > 1 ? n : 0;
+	const struct sl_rect rect = { 0, 1, 0, n_scales * sizeof(float) };
+	float scales[SL_MAP_RANGES_MAX];
+	int ret = 0;
+
+	for (uint64_t m = 0; m < t->args.batch && !ret; m++) {
+		if (n_scales)
+			ret = sl_transform_input(model, t, 1, m, &rect, (unsigned char *)scales, err);
+		for (unsigned i = 0; i < n && !ret; i++)
+			sl_map_make((enum sl_map_kind)t->args.p[SL_MAP_KIND], scales, n_scales, i,
+				    facts + 256 * (m * n + i));
+	}
+	return ret;
+}
+
+/* ---- bytes ---- */
+
+static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
+{
+	(void)args;
+	*rows = *bytes = 1;
+}
+
+static void need(const struct sl_args *args, unsigned input, const struct sl_rect *out, struct sl_rect *in)
+{
+	(void)args;
+	if (input == 0)
+		*in = *out;
+}
+
+static void run(const struct sl_args *args, const struct sl_block *block)
+{
+	for (uint64_t r = 0; r < block->out.n_rows; r++) {
+		const unsigned char *table = sl_map_table(args, block, r),
+				    *from = block->bytes[0] + r * block->out.n_cols;
+		unsigned char *to = block->dst + r * block->stride;
+		for (uint64_t c = 0; c < block->out.n_cols; c++)
+			to[c] = table[from[c]];
+	}
+}
+
+const struct sl_transform_row sl_transform_map = {
+	"map", granule, need, facts_len, learn, run, sl_map_units, sl_map_unit,
+};

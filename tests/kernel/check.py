@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""check.py - every case of what vLLM's own post-processing makes of its inputs, through the recipes, bit for bit.
+
+    check.py KERNEL-CASE [-v] [RECIPE[/CASE]…]
+
+Each case is made four times: whole, in random chunks, and both again unit by unit, as a GPU computes it. Tensors that the engine
+holds as a transposed view (strides in the case's metadata) are compared as the memory that they are. Prints a line for each recipe
+and "N of M cases equal"; the exit status is 1 unless all are.
+"""
+import glob
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "I16": 2, "U16": 2,
+         "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8, "F64": 8}
+WAYS = [["units=0"], ["units=0", "chunks=7"], ["units=1"], ["units=1", "chunks=11"]]
+
+
+def parse(data):
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    meta = header.pop("__metadata__", {})
+    tensors = {}
+    for name, entry in header.items():
+        a, b = entry["data_offsets"]
+        tensors[name] = (entry["dtype"], entry["shape"], data[8 + n + a:8 + n + b])
+    return tensors, meta
+
+
+def memory(dtype, shape, strides, data):
+    """A view's elements in the order of its memory: axes by stride, the largest first. -> shape, bytes"""
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    size = SIZES[dtype]
+    step = [size] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        step[axis] = step[axis + 1] * shape[axis + 1]
+    out = bytearray()
+
+    def walk(depth, at):
+        if depth == len(order):
+            out.extend(data[at:at + size])
+            return
+        axis = order[depth]
+        for i in range(shape[axis]):
+            walk(depth + 1, at + i * step[axis])
+
+    walk(0, 0)
+    return [shape[axis] for axis in order], bytes(out)
+
+
+def expected(tensors, strides):
+    want = {}
+    for name, (dtype, shape, data) in tensors.items():
+        if not name.startswith("out."):
+            continue
+        if name in strides:
+            shape, data = memory(dtype, shape, strides[name], data)
+        want[name[4:]] = (dtype, shape, data)
+    return want
+
+
+def arguments(params):
+    for key, value in params.items():
+        if isinstance(value, bool):
+            value = int(value)
+        if isinstance(value, list):
+            value = ",".join(map(str, value))
+        if value is not None:
+            yield f"{key}={value}"
+
+
+def differences(got, want):
+    if sorted(got) != sorted(want):
+        yield f"tensors {sorted(got)}, not {sorted(want)}"
+        return
+    for name, (dtype, shape, data) in want.items():
+        if got[name][:2] != (dtype, shape):
+            yield f"{name} is {got[name][0]}{got[name][1]}, not {dtype}{shape}"
+        elif got[name][2] != data:
+            where = [i for i, (x, y) in enumerate(zip(got[name][2], data)) if x != y]
+            yield f"{name}: {len(where)} of {len(data)} bytes differ, the first at {where[0]}"
+
+
+def run(tool, path, recipe):
+    with open(path, "rb") as f:
+        tensors, meta = parse(f.read())
+    want = expected(tensors, json.loads(meta["strides"]))
+    params = list(arguments(json.loads(meta["params"])))
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(path, os.path.join(folder, "model.safetensors"))
+        for way in WAYS:
+            made = subprocess.run([tool, folder, recipe] + params + way, capture_output=True)
+            if made.returncode:
+                return made.stderr.decode().strip()
+            wrong = list(differences(parse(made.stdout)[0], want))
+            if wrong:
+                return f"{' '.join(way)}: " + "; ".join(wrong)
+    return None
+
+
+def main():
+    tool, wanted = sys.argv[1], [a for a in sys.argv[2:] if a != "-v"]
+    cases = equal = 0
+    for folder in sorted(glob.glob(os.path.join(HERE, "data", "*"))):
+        recipe = os.path.basename(folder)
+        failures, n = [], 0
+        for path in sorted(glob.glob(os.path.join(folder, "*.safetensors"))):
+            case = os.path.basename(path)[:-len(".safetensors")]
+            if wanted and recipe not in wanted and f"{recipe}/{case}" not in wanted:
+                continue
+            n += 1
+            failure = run(tool, path, recipe)
+            if failure:
+                failures.append(f"{case}: {failure}")
+        if n:
+            print(f"{recipe}: {n - len(failures)} of {n} equal")
+        for failure in failures if "-v" in sys.argv else failures[:2]:
+            print(f"    {failure}")
+        cases += n
+        equal += n - len(failures)
+    print(f"{equal} of {cases} cases equal")
+    return equal != cases or cases == 0
+
+
+sys.exit(main())
