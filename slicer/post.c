@@ -126,10 +126,20 @@ static int add_facts(const struct sl_post *post, struct sl_transform *t)
 {
 	const struct sl_transform_row *row = sl_transforms[t->id];
 
-	if (!row->facts_len)
+	uint64_t len = row->facts_len ? row->facts_len(&t->args) : 0;
+
+	if (len == 0 || t->facts)
 		return 0;
-	t->facts = sl_arena_alloc(&post->plan->view->arena, sizeof(*t->facts) + row->facts_len(&t->args));
+	t->facts = sl_arena_alloc(&post->plan->view->arena, sizeof(*t->facts) + len);
 	return t->facts ? 0 : out_of_memory(post);
+}
+
+int sl_post_share_facts(const struct sl_post *post, struct sl_transform *a, struct sl_transform *b)
+{
+	int ret = add_facts(post, a);
+
+	b->facts = a->facts;
+	return ret;
 }
 
 /* A piece that reads the transform, which is copied. */

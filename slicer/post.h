@@ -38,6 +38,7 @@ struct sl_post_facts {
 	uint64_t heads, nope, v,
 		rank; /* MLA: heads of this rank, dimensions of q and k without rotation, of v, of the latent */
 	bool act8;    /* 8-bit activations */
+	bool cpu;     /* a processor's arithmetic: it divides where a GPU multiplies with the inverse */
 	bool gated;   /* experts have gate and up */
 	bool symmetric, fixed; /* INT8 activations: without a zero point; with scales of their own */
 	const char *backend;   /* which of several kernels; NULL: the usual one */
@@ -89,6 +90,9 @@ int sl_post_make(const struct sl_post *post, const struct sl_transform *t, struc
 int sl_post_one(const struct sl_post *post, const char *name, enum sl_dtype dtype, const struct sl_transform *t,
 		const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
 
+/* Both work on the same facts. */
+int sl_post_share_facts(const struct sl_post *post, struct sl_transform *a, struct sl_transform *b) SL_MUST_CHECK;
+
 /* A loaded tensor as it is, under another name, dtype of the same size, or shape of as many elements. */
 int sl_post_keep_as(const struct sl_post *post, const struct sl_loaded *loaded, const char *name, enum sl_dtype dtype,
 		    const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
@@ -114,6 +118,18 @@ struct sl_recipe {
 	X(fp8_tensor,          "FP8 codes of fused matrices to the largest of their scales")                                   \
 	X(fp8_tensor_modelopt, "FP8 codes of fused matrices to the largest of their scales, where these differ")               \
 	X(fp8_channel,         "FP8 codes as they are, one scale a row")                                                       \
+	X(fp8_cutlass_pad,     "FP8 codes in rows and columns rounded up to 16")                                               \
+	X(fp8_fnuz,            "FP8 codes of AMD's kind, with scales twice as large")                                          \
+	X(fp8_fnuz_tensor,     "FP8 codes of AMD's kind, to twice the largest of their scales")                                \
+	X(online_tensor,       "to FP8, one scale for all")                                                                    \
+	X(online_channel,      "to FP8, one scale a row")                                                                      \
+	X(online_block,        "to FP8, one scale a block")                                                                    \
+	X(online_moe_tensor,   "to FP8, one scale an expert")                                                                  \
+	X(online_moe_channel,  "to FP8, one scale a row")                                                                      \
+	X(online_mxfp8,        "to FP8, one power of two for 32 values")                                                       \
+	X(block_ue8m0,         "FP8 blocks to scales that are powers of two")                                                  \
+	X(mla,                 "W_UK_T and W_UV, in the model's dtype")                                                        \
+	X(int8_w8a8,           "INT8 as it is, one scale a row")                                                               \
 	X(moe_w31,             "experts' halves swapped: up before gate")
 /* clang-format on */
 

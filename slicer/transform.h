@@ -16,10 +16,16 @@
 #include <stdatomic.h>
 
 /* To add one: a line here, slicer/transforms/NAME.h with its arithmetic and NAME.c with its row. */
-#define SL_TRANSFORMS(X)                                                                             \
-	X(MAP, map)	    /* each byte through a table of 256, one table for each range of rows */ \
-	X(ROWS, rows)	    /* rows in another order, whole or in blocks of bytes */                 \
-	X(SCALARS, scalars) /* a few numbers from a few others */
+/* clang-format off */
+#define SL_TRANSFORMS(X)                                                                                                       \
+	X(MAP, map)                   /* each byte through a table of 256, one table for each range of rows */                 \
+	X(ROWS, rows)                 /* rows in another order, whole or in blocks of bytes */                                 \
+	X(SCALARS, scalars)           /* a few numbers from a few others */                                                    \
+	X(QUANT, quant)               /* floats to FP8, each granule with a scale of its own */                                \
+	X(QUANT_SCALES, quant_scales) /* those scales */                                                                       \
+	X(DEQUANT, dequant)           /* FP8 and scales to floats */                                                           \
+	X(SUMS, sums)                 /* of rows */
+/* clang-format on */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,
 enum sl_transform_id { SL_TRANSFORMS(SL_TRANSFORM_ID) SL_N_TRANSFORMS };

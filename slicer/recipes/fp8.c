@@ -6,6 +6,8 @@
  */
 #include "slicer/post.h"
 #include "slicer/transforms/map.h"
+#include "slicer/transforms/rows.h"
+#include "slicer/transforms/scalars.h"
 
 #include <errno.h>
 
@@ -20,14 +22,16 @@ static void set_widths(const struct sl_post *post, struct sl_transform *t, enum 
 		t->args.p[SL_MAP_ENDS + i] = end += post->facts.widths[i];
 }
 
-/* One scale for all: the largest. A scale without dimensions stays. */
-static int add_largest(const struct sl_post *post, const char *name)
+/* One scale for all: the largest, or twice that. A module without that scale has none. */
+static int add_largest(const struct sl_post *post, const char *name, enum sl_scalar kind)
 {
 	const struct sl_loaded *scale = sl_post_find(post, name);
 
 	if (!scale)
 		return 0;
 	struct sl_transform t = sl_post_transform(SL_T_SCALARS, 1, 1, sizeof(float));
+	t.args.p[SL_SCALARS_KIND] = kind;
+	t.args.p[SL_SCALARS_ALL] = true;
 	sl_post_input(&t, scale, 0, 1, scale->len);
 	return sl_post_one(post, name, SL_F32, &t, NULL, 0);
 }
@@ -45,21 +49,25 @@ static int need_scales(const struct sl_post *post, const struct sl_loaded **scal
 	return 0;
 }
 
+/* Rows as they are for a scale without dimension: there is nothing to be one scale with. */
 static int add_weight(const struct sl_post *post, const struct sl_loaded *weight, const struct sl_loaded *scale,
 		      enum sl_map_kind kind)
 {
 	struct sl_transform t = sl_post_transform(SL_T_MAP, 1, weight->shape[0], weight->shape[1]);
 
-	if (scale->n_dims == 0)
+	if (scale->n_dims == 0 && kind != SL_MAP_REQUANT_FNUZ)
 		return sl_post_keep(post, weight);
-	set_widths(post, &t, kind);
+	set_widths(post, &t, scale->n_dims ? kind : SL_MAP_FNUZ);
 	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
-	sl_post_input(&t, scale, 0, 1, scale->len);
-	return sl_post_one(post, "weight", weight->dtype, &t, weight->shape, 2);
+	if (scale->n_dims)
+		sl_post_input(&t, scale, 0, 1, scale->len);
+	return sl_post_one(post, "weight", kind == SL_MAP_REQUANT_FNUZ ? SL_F8_E4M3FNUZ : weight->dtype, &t,
+			   weight->shape, 2);
 }
 
 static int per_tensor(const struct sl_post *post, enum sl_map_kind kind)
 {
+	enum sl_scalar largest = kind == SL_MAP_REQUANT_FNUZ ? SL_SCALAR_TWICE_MAX : SL_SCALAR_MAX;
 	const struct sl_loaded *weight, *scale;
 	int ret = sl_post_need(post, "weight", 2, &weight);
 
@@ -68,18 +76,23 @@ static int per_tensor(const struct sl_post *post, enum sl_map_kind kind)
 	if (!ret)
 		ret = add_weight(post, weight, scale, kind);
 	if (!ret)
-		ret = add_largest(post, "weight_scale");
-	return ret ? ret : add_largest(post, "input_scale");
+		ret = add_largest(post, "weight_scale", largest);
+	return ret ? ret : add_largest(post, "input_scale", largest);
 }
 
 int sl_post_fp8_tensor(const struct sl_post *post)
 {
-	return per_tensor(post, SL_MAP_REQUANT);
+	return per_tensor(post, post->facts.cpu ? SL_MAP_REQUANT_CPU : SL_MAP_REQUANT);
 }
 
 int sl_post_fp8_tensor_modelopt(const struct sl_post *post)
 {
 	return per_tensor(post, SL_MAP_REQUANT_UNLIKE);
+}
+
+int sl_post_fp8_fnuz_tensor(const struct sl_post *post)
+{
+	return per_tensor(post, SL_MAP_REQUANT_FNUZ);
 }
 
 int sl_post_fp8_channel(const struct sl_post *post)
@@ -93,5 +106,62 @@ int sl_post_fp8_channel(const struct sl_post *post)
 		ret = sl_post_keep(post, weight);
 	if (!ret)
 		ret = sl_post_keep(post, scale);
-	return ret ? ret : add_largest(post, "input_scale");
+	return ret ? ret : add_largest(post, "input_scale", SL_SCALAR_MAX);
+}
+
+/* CutlassFP8ScaledMMLinearKernel wants multiples of 16, and cannot pad a scale a row: its own assertion fails then. */
+int sl_post_fp8_cutlass_pad(const struct sl_post *post)
+{
+	const struct sl_loaded *weight, *scale = sl_post_find(post, "weight_scale");
+	int ret = sl_post_need(post, "weight", 2, &weight);
+
+	if (ret)
+		return ret;
+	uint64_t n = sl_up(weight->shape[0], 16), k = sl_up(weight->shape[1], 16);
+	if (!scale || (scale->len > sizeof(float) && n != weight->shape[0]))
+		return sl_fail(
+			post->plan->err, EINVAL,
+			"%sweight: %llu rows with a scale each are no multiple of 16: vLLM's kernel cannot pad them",
+			SL_ESC(post->prefix), (unsigned long long)weight->shape[0]);
+	struct sl_transform t = sl_post_transform(SL_T_ROWS, 1, n, k);
+	t.args.p[SL_ROWS_M] = n;
+	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
+	ret = sl_post_one(post, "weight", weight->dtype, &t, SL_SHAPE(n, k));
+	return ret ? ret : sl_post_keep(post, scale);
+}
+
+/* Each element of a scale doubled. */
+static int add_twice(const struct sl_post *post, const char *name)
+{
+	const struct sl_loaded *scale = sl_post_find(post, name);
+
+	if (!scale)
+		return 0;
+	bool powers = scale->dtype == SL_F8_E8M0;
+	struct sl_transform t = sl_post_transform(powers ? SL_T_MAP : SL_T_SCALARS, 1, 1, scale->len);
+	if (powers) {
+		t.args.p[SL_MAP_KIND] = SL_MAP_E8M0_TWICE;
+		t.args.p[SL_MAP_N] = 1;
+	} else {
+		t.args.p[SL_SCALARS_KIND] = SL_SCALAR_TWICE_MAX;
+	}
+	sl_post_input(&t, scale, 0, powers ? 1 : scale->len / sizeof(float), powers ? scale->len : sizeof(float));
+	return sl_post_one(post, name, scale->dtype, &t, scale->shape, scale->n_dims);
+}
+
+int sl_post_fp8_fnuz(const struct sl_post *post)
+{
+	const struct sl_loaded *weight;
+	int ret = sl_post_need(post, "weight", 2, &weight);
+
+	if (ret)
+		return ret;
+	struct sl_transform t = sl_post_transform(SL_T_MAP, 1, weight->shape[0], weight->shape[1]);
+	t.args.p[SL_MAP_KIND] = SL_MAP_FNUZ;
+	t.args.p[SL_MAP_N] = 1;
+	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
+	ret = sl_post_one(post, "weight", SL_F8_E4M3FNUZ, &t, weight->shape, 2);
+	if (!ret)
+		ret = add_twice(post, "weight_scale");
+	return ret ? ret : add_twice(post, "input_scale");
 }

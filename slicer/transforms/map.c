@@ -27,18 +27,19 @@ static uint8_t to_fnuz(float value)
 	return code & 0x7F ? code : 0;
 }
 
-/* One code of a part whose scale is `scale` to the code of the same value at `largest` (vLLM 0.32; csrc, fp8/common.cuh: the
- * quotient is a product with the inverse, clamped, NaN to the largest). On a GPU the product of an F16 tensor and a scale without
- * dimension is of F16, the scale rounded first. */
-static uint8_t requantise(float value, float scale, float largest, float top)
+/* One code's value in a part whose scale is `scale` to the code of the same value at `largest` (vLLM 0.32; csrc, fp8/common.cuh:
+ * the quotient is a product with the inverse, clamped, NaN to the largest). On a GPU the product of an F16 tensor and a scale
+ * without dimension is of F16, the scale rounded first. */
+static uint8_t requantise(enum sl_map_kind kind, float value, float scale, float largest)
 {
-	float dequantised = sl_f16_to_f32(sl_f32_to_f16(value * sl_f16_to_f32(sl_f32_to_f16(scale))));
-	float x = dequantised * (1.0f / largest);
+	float by = kind == SL_MAP_REQUANT_CPU ? scale : sl_f16_to_f32(sl_f32_to_f16(scale));
+	float dequantised = sl_f16_to_f32(sl_f32_to_f16(value * by)), x = dequantised * (1.0f / largest);
+	float top = kind == SL_MAP_REQUANT_FNUZ ? 224.0f : 448.0f;
 
 	if (isnan(x))
-		return 0x7E;
+		x = top;
 	x = fmaxf(-top, fminf(x, top));
-	return top < 448 ? to_fnuz(x) : sl_f32_to_f8_e4m3(x);
+	return kind == SL_MAP_REQUANT_FNUZ ? to_fnuz(x) : sl_f32_to_f8_e4m3(x);
 }
 
 static float largest_of(const float *scales, unsigned n)
@@ -82,9 +83,17 @@ static uint8_t plain(enum sl_map_kind kind, uint8_t code)
 	return code >= 254 ? 254 : (uint8_t)(code + 1); /* SL_MAP_E8M0_TWICE */
 }
 
+/* One code of a part with scales. AMD's kind has other values, and scales twice as large. */
+static uint8_t scaled(enum sl_map_kind kind, uint8_t code, float scale, float largest)
+{
+	if (kind != SL_MAP_REQUANT_FNUZ)
+		return requantise(kind, sl_f8_e4m3_to_f32(code), scale, largest);
+	return requantise(kind, fnuz_value(code == 0x80 ? 0 : code), 2 * scale, 2 * largest);
+}
+
 void sl_map_make(enum sl_map_kind kind, const float *scales, unsigned n, unsigned i, unsigned char table[256])
 {
-	bool fnuz = kind == SL_MAP_REQUANT_FNUZ, identity = n && is_identity(kind, scales, n);
+	bool identity = n && is_identity(kind, scales, n);
 	float largest = n ? largest_of(scales, n) : 0;
 
 	for (unsigned c = 0; c < 256; c++) {
@@ -92,10 +101,9 @@ void sl_map_make(enum sl_map_kind kind, const float *scales, unsigned n, unsigne
 		if (n == 0)
 			table[c] = plain(kind, code);
 		else if (identity)
-			table[c] = code;
+			table[c] = kind == SL_MAP_REQUANT_FNUZ ? plain(SL_MAP_FNUZ, code) : code;
 		else
-			table[c] = requantise(fnuz ? fnuz_value(code) : sl_f8_e4m3_to_f32(code), scales[i], largest,
-					      fnuz ? 224.0f : 448.0f);
+			table[c] = scaled(kind, code, scales[i], largest);
 	}
 }
 

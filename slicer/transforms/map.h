@@ -19,7 +19,8 @@ enum sl_map_kind {
 	SL_MAP_REQUANT,	       /* to the largest scale; unless the last one is a sentinel: not above -448 */
 	SL_MAP_REQUANT_ALWAYS, /* whatever the last one is: experts */
 	SL_MAP_REQUANT_UNLIKE, /* only if the scales are not all equal: ModelOpt */
-	SL_MAP_REQUANT_FNUZ,   /* of codes that SL_MAP_FNUZ made, with scales twice as large */
+	SL_MAP_REQUANT_CPU,    /* the same as a processor does it: the scale is not rounded */
+	SL_MAP_REQUANT_FNUZ,   /* through SL_MAP_FNUZ first, with scales twice as large */
 	SL_MAP_FNUZ,	       /* E4M3 to E4M3FNUZ: 80 becomes 00 */
 	SL_MAP_E8M0_F16,       /* a power of two through F16 and back */
 	SL_MAP_E8M0_TWICE,     /* a power of two, doubled, at most the largest */

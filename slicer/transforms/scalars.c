@@ -1,31 +1,32 @@
 /*
- * scalars.c - the whole output is one granule.
+ * scalars.c - an element needs its row of the inputs, or all of them.
  */
 #include "slicer/transforms/scalars.h"
 
 #include "slicer/transform.h"
 
-#include <string.h>
-
 static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
 {
-	*rows = args->rows;
-	*bytes = args->row_bytes;
+	(void)args;
+	*rows = 1;
+	*bytes = sizeof(float);
 }
 
 static void need(const struct sl_args *args, unsigned input, const struct sl_rect *out, struct sl_rect *in)
 {
-	(void)out;
-	*in = (struct sl_rect){ 0, args->in[input].rows, 0, args->in[input].row_bytes };
+	uint64_t first = out->col / sizeof(float), n = out->n_cols / sizeof(float);
+
+	if (args->p[SL_SCALARS_ALL]) {
+		first = 0;
+		n = args->in[input].rows;
+	}
+	*in = (struct sl_rect){ first, n, 0, args->in[input].row_bytes };
 }
 
-/* The destination may lie anywhere in a file: it need not be aligned. */
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
-	for (uint64_t i = 0; i < sl_scalars_units(args, block); i++) {
-		float value = sl_scalars_value(args, block, i);
-		memcpy(block->dst + i * sizeof(value), &value, sizeof(value));
-	}
+	for (uint64_t i = 0; i < sl_scalars_units(args, block); i++)
+		sl_scalars_unit(args, block, i);
 }
 
 const struct sl_transform_row sl_transform_scalars = {

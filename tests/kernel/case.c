@@ -95,6 +95,8 @@ static int set(struct sl_post_facts *f, struct sl_model *model, const char *key,
 		f->align = number(value);
 	else if (!strcmp(key, "a8"))
 		f->act8 = number(value);
+	else if (!strcmp(key, "cpu"))
+		f->cpu = number(value);
 	else if (!strcmp(key, "gated"))
 		f->gated = number(value);
 	else if (!strcmp(key, "symmetric"))

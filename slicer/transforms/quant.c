@@ -1,0 +1,295 @@
+/*
+ * quant.c - what blocks of codes and of scales need, the largest value of a whole matrix, and loops over rows.
+ */
+#include "slicer/transforms/quant.h"
+
+#include "slicer/transform.h"
+#include "slicer/transforms/fast.h"
+
+enum { STRETCH = 4096, READ = 128 << 10 }; /* elements converted at once; bytes read at once */
+
+/* ---- a whole matrix's largest value ---- */
+
+SL_FAST static uint32_t largest_16(const uint16_t *from, uint64_t n)
+{
+	uint16_t largest = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint16_t size = from[i] & 0x7FFF;
+		largest = size > largest ? size : largest;
+	}
+	return largest;
+}
+
+SL_FAST static uint32_t largest_32(const uint32_t *from, uint64_t n)
+{
+	uint32_t largest = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t size = from[i] & 0x7FFFFFFF;
+		largest = size > largest ? size : largest;
+	}
+	return largest;
+}
+
+/* Of a run of elements, as the bits of an F32; halves are ordered as their bits are. */
+static uint32_t largest_of(unsigned from, const unsigned char *at, uint64_t n)
+{
+	uint16_t half;
+
+	if (from == SL_F32)
+		return largest_32((const uint32_t *)(const void *)at, n);
+	half = (uint16_t)largest_16((const uint16_t *)(const void *)at, n);
+	return sl_f32_bits(from == SL_BF16 ? sl_bf16_to_f32(half) : sl_f16_to_f32(half));
+}
+
+static uint64_t facts_len(const struct sl_args *args)
+{
+	return args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR ? args->batch * sizeof(float) : 0;
+}
+
+static int learn_member(const struct sl_model *model, const struct sl_transform *t, uint64_t member, uint32_t *largest,
+			struct sl_error *err)
+{
+	unsigned char bytes[READ] __attribute__((aligned(64)));
+	unsigned input = t->n_inputs > 2 ? 2 : 0, size = sl_quant_size(&t->args);
+	uint64_t width = t->args.in[input].row_bytes, at_once = width < READ ? READ / width : 1;
+
+	for (uint64_t r = 0; r < t->args.in[input].rows; r += at_once) {
+		for (uint64_t c = 0; c < width; c += READ) {
+			struct sl_rect rect = { r, sl_quant_min(at_once, t->args.in[input].rows - r), c,
+						sl_quant_min(READ, width - c) };
+			int ret = sl_transform_input(model, t, input, member, &rect, bytes, err);
+			if (ret)
+				return ret;
+			uint32_t here =
+				largest_of((unsigned)t->args.p[SL_QUANT_FROM], bytes, rect.n_rows * rect.n_cols / size);
+			*largest = here > *largest ? here : *largest;
+		}
+	}
+	return 0;
+}
+
+static int learn(const struct sl_model *model, const struct sl_transform *t, unsigned char *facts, struct sl_error *err)
+{
+	int ret = 0;
+
+	for (uint64_t m = 0; m < t->args.batch && !ret; m++) {
+		uint32_t largest = 0;
+		ret = learn_member(model, t, m, &largest, err);
+		memcpy(facts + 4 * m, &largest, sizeof(largest));
+	}
+	return ret;
+}
+
+/* ---- codes ---- */
+
+static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
+{
+	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
+
+	*rows = whole ? 1 : args->p[SL_QUANT_ROWS_OF];
+	*bytes = whole ? 1 : args->p[SL_QUANT_COLS_OF];
+}
+
+/* What elements [row, …) x [col, …) need of an input. */
+static void need_elements(const struct sl_args *args, unsigned input, const struct sl_granule *g, struct sl_rect *in)
+{
+	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS];
+	unsigned size = sl_quant_size(args);
+
+	if (g->n_rows == 0 || g->n_cols == 0)
+		return;
+	if (input == 0)
+		*in = (struct sl_rect){ g->row, g->n_rows, g->col * size, g->n_cols * size };
+	else if (input == 1 && h)
+		*in = (struct sl_rect){ g->row / h, (g->row + g->n_rows - 1) / h - g->row / h + 1, g->col / w * 4,
+					((g->col + g->n_cols - 1) / w - g->col / w + 1) * 4 };
+	else if (input == 2 && args->p[SL_QUANT_KIND] != SL_QUANT_TENSOR)
+		*in = (struct sl_rect){ g->row, g->n_rows, 0, args->in[2].row_bytes };
+}
+
+static void need(const struct sl_args *args, unsigned input, const struct sl_rect *out, struct sl_rect *in)
+{
+	const struct sl_granule g = { out->row, out->n_rows, out->col, out->n_cols };
+
+	need_elements(args, input, &g, in);
+}
+
+/* A run of elements of input 0 as floats. */
+SL_FAST static void load_bf16(const uint16_t *from, uint64_t n, float *to)
+{
+	for (uint64_t i = 0; i < n; i++)
+		to[i] = sl_f32_from_bits((uint32_t)from[i] << 16);
+}
+
+SL_FAST static void codes_by_factor(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+{
+	float factor = by->factor, top = by->top;
+
+	for (uint64_t i = 0; i < n; i++) {
+		float x = from[i] * factor;
+		x = x > top ? top : x;
+		x = x < -top ? -top : x;
+		to[i] = sl_quant_e4m3(x);
+	}
+}
+
+SL_FAST static void codes_by_divisor(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+{
+	float divisor = by->divisor, top = by->top;
+
+	for (uint64_t i = 0; i < n; i++) {
+		float x = from[i] / divisor;
+		x = x > top ? top : x;
+		x = x < -top ? -top : x;
+		to[i] = sl_quant_e4m3(x);
+	}
+}
+
+/* Of TENSOR alone: a NaN becomes the largest code. */
+static void mend_nans(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		float x = from[i] * by->factor;
+		if (x != x)
+			to[i] = 0x7E;
+	}
+}
+
+static bool has_nan(const unsigned char *codes, uint64_t n)
+{
+	unsigned found = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		found |= (codes[i] & 0x7F) == 0x7F;
+	return found;
+}
+
+static void make_codes(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+{
+	if (by->divisor != 1)
+		codes_by_divisor(from, n, by, to);
+	else
+		codes_by_factor(from, n, by, to);
+	if (by->nan_is_top && has_nan(to, n))
+		mend_nans(from, n, by, to);
+}
+
+/* Elements [col, col + n) of a row as floats. */
+static void load(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col, uint64_t n,
+		 float *to)
+{
+	const struct sl_rect *in = &block->in[0];
+
+	if (args->p[SL_QUANT_FROM] == SL_BF16 && !args->p[SL_QUANT_SCALE_ROWS]) {
+		load_bf16((const uint16_t *)(const void *)(block->bytes[0] + (row - in->row) * in->n_cols + col * 2 -
+							   in->col),
+			  n, to);
+		return;
+	}
+	for (uint64_t i = 0; i < n; i++)
+		to[i] = sl_quant_value(args, block, row, col + i);
+}
+
+/* A granule's largest value, from runs of rows where nothing has to be multiplied. */
+static float largest(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
+{
+	unsigned from = (unsigned)args->p[SL_QUANT_FROM], size = sl_quant_size(args), input;
+	uint64_t first = args->p[SL_QUANT_ALL_COLS] ? 0 : g->col,
+		 n = args->p[SL_QUANT_ALL_COLS] ? args->p[SL_QUANT_ALL_COLS] : g->n_cols;
+	uint32_t so_far = 0;
+
+	if (args->p[SL_QUANT_SCALE_ROWS])
+		return sl_quant_largest(args, block, g);
+	input = args->p[SL_QUANT_ALL_COLS] ? 2 : 0;
+	const struct sl_rect *in = &block->in[input];
+	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
+		uint32_t here =
+			largest_of(from, block->bytes[input] + (r - in->row) * in->n_cols + first * size - in->col, n);
+		so_far = here > so_far ? here : so_far;
+	}
+	return sl_f32_from_bits(so_far);
+}
+
+static void quantise(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
+{
+	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
+	float stretch[STRETCH], scale = sl_quant_scale(args, whole ? sl_quant_fact(block) : largest(args, block, g));
+	const struct sl_quant_by by = sl_quant_by(args, scale);
+
+	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
+		unsigned char *to = block->dst + (r - block->out.row) * block->stride;
+		for (uint64_t c = 0; c < g->n_cols; c += STRETCH) {
+			uint64_t n = sl_quant_min(STRETCH, g->n_cols - c);
+			load(args, block, r, g->col + c, n, stretch);
+			make_codes(stretch, n, &by, to + g->col + c - block->out.col);
+		}
+	}
+}
+
+static void run(const struct sl_args *args, const struct sl_block *block)
+{
+	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
+	uint64_t h = whole ? block->out.n_rows : args->p[SL_QUANT_ROWS_OF],
+		 w = whole ? block->out.n_cols : args->p[SL_QUANT_COLS_OF];
+
+	for (uint64_t r = 0; r < block->out.n_rows; r += h) {
+		for (uint64_t c = 0; c < block->out.n_cols; c += w) {
+			struct sl_granule g = { block->out.row + r, sl_quant_min(h, block->out.n_rows - r),
+						block->out.col + c, sl_quant_min(w, block->out.n_cols - c) };
+			quantise(args, block, &g);
+		}
+	}
+}
+
+const struct sl_transform_row sl_transform_quant = {
+	"quant", granule, need, facts_len, learn, run, sl_quant_units, sl_quant_unit,
+};
+
+/* ---- scales ---- */
+
+static void scales_granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
+{
+	*rows = 1;
+	*bytes = sl_quant_scales_size(args);
+}
+
+static void scales_need(const struct sl_args *args, unsigned input, const struct sl_rect *out, struct sl_rect *in)
+{
+	uint64_t h = args->p[SL_QUANT_ROWS_OF], w = args->p[SL_QUANT_COLS_OF], size = sl_quant_scales_size(args);
+	struct sl_granule g = { out->row * h, out->n_rows * h, out->col / size * w, out->n_cols / size * w };
+
+	if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR)
+		return;
+	g.n_rows = sl_quant_min(g.n_rows, args->in[0].rows - g.row);
+	g.n_cols = sl_quant_min(g.n_cols, args->p[SL_QUANT_COLS] - g.col);
+	need_elements(args, input, &g, in);
+}
+
+static void scales_run(const struct sl_args *args, const struct sl_block *block)
+{
+	unsigned size = sl_quant_scales_size(args);
+	uint64_t across = block->out.n_cols / size;
+
+	for (uint64_t i = 0; i < block->out.n_rows * across; i++) {
+		uint64_t row = block->out.row + i / across, col = block->out.col / size + i % across;
+		if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR || args->p[SL_QUANT_SCALE_ROWS]) {
+			sl_quant_scales_unit(args, block, i);
+			continue;
+		}
+		const struct sl_granule g = sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
+							     col * args->p[SL_QUANT_COLS_OF]);
+		float scale = sl_quant_scale(args, largest(args, block, &g));
+		unsigned char *to = block->dst + i / across * block->stride + i % across * size;
+		if (size == 1)
+			*to = (unsigned char)(sl_f32_bits(scale) >> 23);
+		else
+			memcpy(to, &scale, sizeof(scale));
+	}
+}
+
+const struct sl_transform_row sl_transform_quant_scales = {
+	"scales", scales_granule, scales_need,		 facts_len,
+	learn,	  scales_run,	  sl_quant_scales_units, sl_quant_scales_unit,
+};

@@ -1,0 +1,285 @@
+/*
+ * quant.h - floats to FP8 E4M3, each granule with a scale that follows from its largest value.
+ *
+ * SL_T_QUANT makes the codes, SL_T_QUANT_SCALES the scales of the same granules:
+ *
+ *      input 0   F32, F16, BF16 [rows, cols]; or E4M3 codes that have blocks of scales
+ *      input 1   those scales, F32
+ *      input 2   where the largest values are looked for instead: the matrix of which input 0 is one rank's columns (vLLM takes the
+ *                maximum over ranks)
+ *
+ * vLLM 0.32: online quantisation (quantization/online/, csrc fp8/common.cuh) and requantisation to powers of two for DeepGEMM
+ * (fp8_utils.py, requant_weight_ue8m0_inplace). Constants of Python become products with their inverse on a GPU.
+ */
+#ifndef SLICER_TRANSFORMS_QUANT_H
+#define SLICER_TRANSFORMS_QUANT_H
+
+#include "slicer/backend.h"
+#include "slicer/convert.h"
+
+#include <math.h>
+
+enum sl_quant_kind {
+	SL_QUANT_TENSOR, /* the whole matrix is a granule: its largest value is a fact */
+	SL_QUANT_ROW,	 /* each row */
+	SL_QUANT_BLOCK,	 /* each block */
+	SL_QUANT_UE8M0,	 /* each block, its scale a power of two */
+	SL_QUANT_MX,	 /* 32 of a row, their scale a power of two, kept as its exponent */
+};
+
+/* Of sl_args.p: kind, dtype of input 0, elements of a row, rows and columns of a granule, rows and columns of the scales' blocks in
+ * input 1 (0: it has none), whether a processor is followed, not a GPU; columns of input 2 (0: there is none). */
+enum {
+	SL_QUANT_KIND,
+	SL_QUANT_FROM,
+	SL_QUANT_COLS,
+	SL_QUANT_ROWS_OF,
+	SL_QUANT_COLS_OF,
+	SL_QUANT_SCALE_ROWS,
+	SL_QUANT_SCALE_COLS,
+	SL_QUANT_CPU,
+	SL_QUANT_ALL_COLS
+};
+
+SL_DEVICE float sl_quant_load(unsigned from, const unsigned char *at)
+{
+	uint16_t half;
+	float value;
+
+	if (from == SL_F8_E4M3)
+		return sl_f8_e4m3_to_f32(*at);
+	if (from == SL_F32) {
+		memcpy(&value, at, sizeof(value));
+		return value;
+	}
+	memcpy(&half, at, sizeof(half));
+	return from == SL_BF16 ? sl_bf16_to_f32(half) : sl_f16_to_f32(half);
+}
+
+SL_DEVICE unsigned sl_quant_size(const struct sl_args *args)
+{
+	return args->p[SL_QUANT_FROM] == SL_F32 ? 4 : args->p[SL_QUANT_FROM] == SL_F8_E4M3 ? 1 : 2;
+}
+
+/* Rows and columns of elements, of the matrix. */
+struct sl_granule {
+	uint64_t row, n_rows, col, n_cols;
+};
+
+SL_DEVICE uint64_t sl_quant_min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* The granule that has an element. */
+SL_DEVICE struct sl_granule sl_quant_granule(const struct sl_args *args, uint64_t rows, uint64_t row, uint64_t col)
+{
+	uint64_t h = args->p[SL_QUANT_ROWS_OF], w = args->p[SL_QUANT_COLS_OF];
+	struct sl_granule g = { row / h * h, 0, col / w * w, 0 };
+
+	g.n_rows = sl_quant_min(h, rows - g.row);
+	g.n_cols = sl_quant_min(w, args->p[SL_QUANT_COLS] - g.col);
+	return g;
+}
+
+/* An element of input 0, times its block's scale where it has one. */
+SL_DEVICE float sl_quant_value(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col)
+{
+	unsigned size = sl_quant_size(args);
+	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
+	float value = sl_quant_load((unsigned)args->p[SL_QUANT_FROM],
+				    block->bytes[0] + (row - in->row) * in->n_cols + col * size - in->col);
+
+	if (!args->p[SL_QUANT_SCALE_ROWS])
+		return value;
+	return value *
+	       sl_quant_load(SL_F32, block->bytes[1] +
+					     (row / args->p[SL_QUANT_SCALE_ROWS] - scales->row) * scales->n_cols +
+					     col / args->p[SL_QUANT_SCALE_COLS] * 4 - scales->col);
+}
+
+/* Sizes as bits: a NaN is larger than all others. */
+SL_DEVICE uint32_t sl_quant_larger(uint32_t largest, float value)
+{
+	uint32_t size = sl_f32_bits(value) & 0x7FFFFFFF;
+
+	return size > largest ? size : largest;
+}
+
+SL_DEVICE float sl_quant_largest(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
+{
+	const struct sl_rect *all = &block->in[2];
+	unsigned size = sl_quant_size(args);
+	uint32_t largest = 0;
+
+	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
+		if (args->p[SL_QUANT_ALL_COLS]) {
+			for (uint64_t c = 0; c < args->p[SL_QUANT_ALL_COLS]; c++)
+				largest = sl_quant_larger(
+					largest,
+					sl_quant_load((unsigned)args->p[SL_QUANT_FROM],
+						      block->bytes[2] + (r - all->row) * all->n_cols + c * size));
+			continue;
+		}
+		for (uint64_t c = g->col; c < g->col + g->n_cols; c++)
+			largest = sl_quant_larger(largest, sl_quant_value(args, block, r, c));
+	}
+	return sl_f32_from_bits(largest);
+}
+
+SL_DEVICE float sl_quant_at_least(float value, float least)
+{
+	return value >= least || value != value ? value : least;
+}
+
+/* The exponent of the smallest power of two that is not below f, but for the rounding of its logarithm to F32. */
+SL_DEVICE float sl_quant_exponent(float f)
+{
+	return ceilf((float)log2((double)f));
+}
+
+/* 2^e for whole e from -127 to 127. */
+SL_DEVICE float sl_quant_power(float e)
+{
+	return e < -126 ? 0x1p-127f : sl_f32_from_bits((uint32_t)((int)e + 127) << 23);
+}
+
+SL_DEVICE float sl_quant_448th(const struct sl_args *args, float value)
+{
+	return args->p[SL_QUANT_CPU] ? value / 448.0f : value * (1.0f / 448.0f);
+}
+
+/* The scale of a granule whose largest value that is; of MX it is 2^exponent. */
+SL_DEVICE float sl_quant_scale(const struct sl_args *args, float largest)
+{
+	switch (args->p[SL_QUANT_KIND]) {
+	case SL_QUANT_TENSOR:
+		return largest / 448.0f;
+	case SL_QUANT_ROW:
+		return sl_quant_at_least(largest / 448.0f, 1.0f / 229376.0f);
+	case SL_QUANT_BLOCK:
+		return sl_quant_448th(args, sl_quant_at_least(largest, 1e-4f));
+	case SL_QUANT_UE8M0:
+		return sl_quant_power(sl_quant_exponent(sl_quant_448th(args, sl_quant_at_least(largest, 1e-4f))));
+	default: {
+		float e = sl_quant_exponent(sl_quant_448th(args, sl_quant_at_least(largest, 0x1p-126f)));
+		return sl_quant_power(e < -127 ? -127 : e > 127 ? 127 : e);
+	}
+	}
+}
+
+/* E4M3 without a jump, so that loops vectorise: the same as sl_f32_to_f8_e4m3(). */
+SL_DEVICE uint8_t sl_quant_e4m3(float value)
+{
+	uint32_t bits = sl_f32_bits(value), size = bits & 0x7FFFFFFF;
+	uint32_t normal = (size + 0x7FFFF + ((size >> 20) & 1) - 0x3C000000) >> 20;
+	uint32_t small = sl_f32_bits(sl_f32_from_bits(size) + 0x1p14f) - 0x46800000;
+	uint32_t code = size < 0x3C800000 ? small : normal;
+
+	code = size >= 0x43F00000 ? 0x7F : code;
+	return (uint8_t)(code | ((bits >> 24) & 0x80));
+}
+
+/* What a granule's values are made codes with. */
+struct sl_quant_by {
+	float factor, divisor; /* one of them is 1 */
+	float top;	       /* they are cut to +-top */
+	bool nan_is_top;
+};
+
+SL_DEVICE struct sl_quant_by sl_quant_by(const struct sl_args *args, float scale)
+{
+	struct sl_quant_by by = { 1.0f, 1.0f, 448.0f, false };
+
+	if (args->p[SL_QUANT_KIND] == SL_QUANT_ROW || args->p[SL_QUANT_KIND] == SL_QUANT_MX)
+		by.divisor = scale;
+	else
+		by.factor = 1.0f / scale;
+	by.nan_is_top = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
+	return by;
+}
+
+SL_DEVICE uint8_t sl_quant_code(const struct sl_quant_by *by, float value)
+{
+	float x = value * by->factor / by->divisor;
+
+	x = x > by->top ? by->top : x < -by->top ? -by->top : x; /* a NaN stays */
+	return by->nan_is_top && x != x ? 0x7E : sl_quant_e4m3(x);
+}
+
+/* ---- codes: a unit is a granule, or of TENSOR 16 bytes of a row ---- */
+
+SL_DEVICE uint64_t sl_quant_width(const struct sl_args *args)
+{
+	return args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR ? 16 : args->p[SL_QUANT_COLS_OF];
+}
+
+SL_DEVICE uint64_t sl_quant_height(const struct sl_args *args)
+{
+	return args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR ? 1 : args->p[SL_QUANT_ROWS_OF];
+}
+
+SL_DEVICE uint64_t sl_quant_units(const struct sl_args *args, const struct sl_block *block)
+{
+	uint64_t w = sl_quant_width(args), h = sl_quant_height(args);
+
+	return (block->out.n_rows + h - 1) / h * ((block->out.n_cols + w - 1) / w);
+}
+
+SL_DEVICE float sl_quant_fact(const struct sl_block *block)
+{
+	return sl_quant_load(SL_F32, block->facts + 4 * block->member);
+}
+
+SL_DEVICE void sl_quant_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+{
+	uint64_t w = sl_quant_width(args), h = sl_quant_height(args), across = (block->out.n_cols + w - 1) / w;
+	struct sl_granule g = { block->out.row + i / across * h, 0, block->out.col + i % across * w, 0 };
+	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
+
+	g.n_rows = sl_quant_min(h, block->out.row + block->out.n_rows - g.row);
+	g.n_cols = sl_quant_min(w, block->out.col + block->out.n_cols - g.col);
+	float largest = whole ? sl_quant_fact(block) : sl_quant_largest(args, block, &g);
+	const struct sl_quant_by by = sl_quant_by(args, sl_quant_scale(args, largest));
+	for (uint64_t r = g.row; r < g.row + g.n_rows; r++) {
+		unsigned char *to = block->dst + (r - block->out.row) * block->stride - block->out.col;
+		for (uint64_t c = g.col; c < g.col + g.n_cols; c++)
+			to[c] = sl_quant_code(&by, sl_quant_value(args, block, r, c));
+	}
+}
+
+/* ---- scales: a unit is one of them ---- */
+
+SL_DEVICE unsigned sl_quant_scales_size(const struct sl_args *args)
+{
+	return args->p[SL_QUANT_KIND] == SL_QUANT_MX ? 1 : 4;
+}
+
+SL_DEVICE uint64_t sl_quant_scales_units(const struct sl_args *args, const struct sl_block *block)
+{
+	return block->out.n_rows * (block->out.n_cols / sl_quant_scales_size(args));
+}
+
+SL_DEVICE void sl_quant_scales_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+{
+	unsigned size = sl_quant_scales_size(args);
+	uint64_t across = block->out.n_cols / size, row = block->out.row + i / across,
+		 col = block->out.col / size + i % across;
+	unsigned char *to = block->dst + i / across * block->stride + i % across * size;
+	float largest;
+
+	if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR) {
+		largest = sl_quant_fact(block);
+	} else {
+		const struct sl_granule g = sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
+							     col * args->p[SL_QUANT_COLS_OF]);
+		largest = sl_quant_largest(args, block, &g);
+	}
+	float scale = sl_quant_scale(args, largest);
+	if (size == 1)
+		*to = (unsigned char)(sl_f32_bits(scale) >> 23);
+	else
+		memcpy(to, &scale, sizeof(scale));
+}
+
+#endif
