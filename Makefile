@@ -144,7 +144,8 @@ $(B)/%.cu.o: %.cu
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) $(nvcc_flags) -MMD -MP -c -o $@ $<
 
--include $(patsubst %.o,%.d,$(slicer_obj) $(fs_obj) $(unit_obj) $(fuzz_obj) $(cuda_obj))
+-include $(patsubst %.o,%.d,$(slicer_obj) $(fs_obj) $(unit_obj) $(fuzz_obj) $(cuda_obj) \
+	$(B)/tests/kernel/case.o)
 
 # ---------------------------------------------------------------- install
 deps: ## install what building and testing needs (Debian, root), and build libfuse where the system's is too old

@@ -20,6 +20,7 @@ size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine
 		struct sl_error unused = SL_ERROR_INIT;
 
 		layouts[n] = usual_layout(i);
+		sl_process_settle(model, engine, &layouts[n]);
 		n += sl_layout_check(model, engine, &layouts[n], &unused) == 0;
 	}
 	return n;
@@ -30,8 +31,10 @@ int only_layout(const struct tree *tree, const struct sl_engine *engine, struct 
 	const char *name = tree->options.layout;
 
 	*layout = SL_LAYOUT_WHOLE;
-	if (!name)
+	if (!name) {
+		sl_process_settle(tree->model, engine, layout);
 		return 0;
+	}
 	if (!engine->ranks)
 		return sl_fail(err, EINVAL, "%s has no layouts, and only %s is shown", engine->name, SL_ESC(name));
 	if (sl_layout_parse(layout, engine, name) && sl_layout_parse(layout, &sl_engines[SL_VLLM], name))

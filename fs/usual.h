@@ -5,6 +5,7 @@
 #define FS_USUAL_H
 
 #include "fs/options.h"
+#include "slicer/process.h"
 #include "slicer/view.h"
 #include <string.h>
 
@@ -23,6 +24,7 @@ static inline unsigned n_usual_layouts(const struct sl_model *model, const struc
 	struct sl_error unused = SL_ERROR_INIT;
 	struct sl_layout first = usual_layout(0);
 
+	sl_process_settle(model, engine, &first);
 	return !engine->ranks || sl_layout_check(model, engine, &first, &unused) ? 1 : N_USUAL_LAYOUTS;
 }
 
@@ -46,11 +48,14 @@ static inline unsigned summary_layouts(const struct options *options, const stru
 	if (options->tp && engine->ranks) {
 		layouts[0] = SL_LAYOUT_WHOLE;
 		layouts[0].tp = (unsigned)options->tp;
+		sl_process_settle(model, engine, &layouts[0]);
 		return 1;
 	}
 	n = n_usual_layouts(model, engine);
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
 		layouts[i] = usual_layout(i);
+		sl_process_settle(model, engine, &layouts[i]);
+	}
 	return n;
 }
 

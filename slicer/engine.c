@@ -199,6 +199,27 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.container = &sl_gguf_container,
 		.file_name = sl_gguf_name,
 	},
+	[SL_KERNEL] = {
+		.name = "kernel",
+		.title = "vLLM's kernels",
+		.version = "vLLM 0.32",
+		.holds = "formats whose kernels are known exactly for the GPU",
+		.usage = "copy the tensors of %s/rank-R to the GPU: manifest.json says what they are",
+		.ranks = "tp",
+		.layouts = "tp6, tp8-ep, tp2-fp8, tp2-marlin, tp2-sm80",
+		.rank_dirs = true,
+		.fused = true,
+		.stages = true,
+		.finer_blocks = true,
+		.choices = sl_kernel_choices,
+		.vocab_pad = 64,
+		.check = sl_process_check,
+		.plan = sl_process_plan,
+		.container = &sl_safetensors,
+		.file_name = sl_name_hf,
+		.metadata = sl_metadata_format,
+		.beside = sl_kernel_beside,
+	},
 };
 /* clang-format on */
 

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct sl_choice;
 struct sl_container;
 struct sl_layout;
 struct sl_model;
@@ -34,6 +35,7 @@ enum sl_engine_id {
 	SL_GPT_OSS,
 	SL_META,
 	SL_GGUF,
+	SL_KERNEL,
 	SL_N_ENGINES
 };
 
@@ -67,7 +69,9 @@ struct sl_engine {
 	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
 	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */
 	uint64_t part_bytes;		   /* the size at which they are, unless the options say another; 0: 512 MiB */
-	bool source_files;  /* a weight file that would hold just what a source file does is that file, byte for byte */
+	bool source_files; /* a weight file that would hold just what a source file does is that file, byte for byte */
+	const struct sl_choice *choices; /* how loaded modules are processed (process.h); NULL: they stay as they are */
+	bool turns;			 /* matrices that it holds as views with swapped axes are stored so */
 	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 
 	/* Can the engine hold this model, with that many ranks? 0 or -EINVAL. */

@@ -5,25 +5,83 @@
 #include "slicer/layout.h"
 
 #include "slicer/engine.h"
+#include "slicer/scheme.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 /* clang-format off */
-/* To add a token without a number: a row, in the order in which names have them, and its field in apply(). */
+/* To add a token without a number: a row, in the order in which names have them; for a new field, that and field_of(). */
 static const struct {
 	const char *token;
-	enum { EXPERTS, DTYPE } field;
+	enum field { EXPERTS, DTYPE, ONLINE, KERNELS, TURNED, GPU } field;
 	int value;
 } words[] = {
-	{ "ep",   EXPERTS, SL_EXPERTS_WHOLE },
-	{ "eprr", EXPERTS, SL_EXPERTS_ROUND_ROBIN },
-	{ "bf16", DTYPE,   SL_BF16 },
-	{ "f16",  DTYPE,   SL_F16 },
-	{ "f32",  DTYPE,   SL_F32 },
+	{ "ep",         EXPERTS, SL_EXPERTS_WHOLE },
+	{ "eprr",       EXPERTS, SL_EXPERTS_ROUND_ROBIN },
+	{ "bf16",       DTYPE,   SL_BF16 },
+	{ "f16",        DTYPE,   SL_F16 },
+	{ "f32",        DTYPE,   SL_F32 },
+	{ "fp8",        ONLINE,  SL_ONLINE_TENSOR },
+	{ "fp8c",       ONLINE,  SL_ONLINE_CHANNEL },
+	{ "fp8b",       ONLINE,  SL_ONLINE_BLOCK },
+	{ "marlin",     KERNELS, SL_KERNELS_MARLIN },
+	{ "cutlass",    KERNELS, SL_KERNELS_CUTLASS },
+	{ "triton",     KERNELS, SL_KERNELS_TRITON },
+	{ "flashinfer", KERNELS, SL_KERNELS_FLASHINFER },
+	{ "trtllm",     KERNELS, SL_KERNELS_TRTLLM },
+	{ "kn",         TURNED,  1 },
+	{ "sm80",       GPU,     1 + SL_SM80 },
+	{ "sm89",       GPU,     1 + SL_SM89 },
+	{ "sm90",       GPU,     1 + SL_SM90 },
+	{ "sm100",      GPU,     1 + SL_SM100 },
+	{ "gfx942",     GPU,     1 + SL_GFX942 },
 };
 /* clang-format on */
+
+static int field_of(const struct sl_layout *layout, enum field field)
+{
+	switch (field) {
+	case EXPERTS:
+		return (int)layout->experts;
+	case DTYPE:
+		return layout->dtype;
+	case ONLINE:
+		return (int)layout->online;
+	case KERNELS:
+		return (int)layout->kernels;
+	case TURNED:
+		return (int)layout->turned;
+	case GPU:
+		return (int)layout->gpu;
+	}
+	return 0;
+}
+
+static void set_field(struct sl_layout *layout, enum field field, int value)
+{
+	switch (field) {
+	case EXPERTS:
+		layout->experts = (enum sl_experts)value;
+		break;
+	case DTYPE:
+		layout->dtype = value;
+		break;
+	case ONLINE:
+		layout->online = (enum sl_online)value;
+		break;
+	case KERNELS:
+		layout->kernels = (enum sl_kernels)value;
+		break;
+	case TURNED:
+		layout->turned = (unsigned)value;
+		break;
+	case GPU:
+		layout->gpu = (unsigned)value;
+		break;
+	}
+}
 
 /* "tp8": the digits after `prefix`, at most 4 of them. */
 static bool number(const char *token, size_t len, const char *prefix, unsigned *value)
@@ -41,15 +99,15 @@ static bool number(const char *token, size_t len, const char *prefix, unsigned *
 	return *value >= 1 && *value <= SL_RANKS_MAX;
 }
 
-static bool word(struct sl_layout *layout, const char *token, size_t len)
+/* Words about kernels are for engines that have something to say about them. */
+static bool word(struct sl_layout *layout, const struct sl_engine *engine, const char *token, size_t len)
 {
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (strlen(words[i].token) != len || memcmp(words[i].token, token, len) != 0)
 			continue;
-		if (words[i].field == EXPERTS)
-			layout->experts = (enum sl_experts)words[i].value;
-		else
-			layout->dtype = words[i].value;
+		if (words[i].field >= ONLINE && !engine->choices)
+			return false;
+		set_field(layout, words[i].field, words[i].value);
 		return true;
 	}
 	return false;
@@ -63,7 +121,7 @@ int sl_layout_parse(struct sl_layout *layout, const struct sl_engine *engine, co
 	for (const char *at = name; *at && engine->ranks;) {
 		size_t len = strcspn(at, "-");
 		if (!number(at, len, engine->ranks, &layout->tp) && !number(at, len, "pp", &layout->pp) &&
-		    !word(layout, at, len))
+		    !word(layout, engine, at, len))
 			return -ENOENT;
 		at += len + (at[len] == '-');
 	}
@@ -79,8 +137,7 @@ const char *sl_layout_format(const struct sl_layout *layout, const struct sl_eng
 	if (layout->pp > 1)
 		len += snprintf(name + len, (size_t)(SL_LAYOUT_NAME_MAX - len), "-pp%u", layout->pp);
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		int value = words[i].field == EXPERTS ? (int)layout->experts : layout->dtype;
-		if (value == words[i].value)
+		if (field_of(layout, words[i].field) == words[i].value)
 			len += snprintf(name + len, (size_t)(SL_LAYOUT_NAME_MAX - len), "-%s", words[i].token);
 	}
 	return name;
@@ -99,5 +156,6 @@ const char *sl_layout_path(const struct sl_layout *layout, const struct sl_engin
 
 bool sl_layout_equal(const struct sl_layout *a, const struct sl_layout *b)
 {
-	return a->tp == b->tp && a->pp == b->pp && a->experts == b->experts && a->dtype == b->dtype;
+	return a->tp == b->tp && a->pp == b->pp && a->experts == b->experts && a->dtype == b->dtype &&
+	       a->online == b->online && a->kernels == b->kernels && a->turned == b->turned && a->gpu == b->gpu;
 }

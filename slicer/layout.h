@@ -3,6 +3,10 @@
  *
  *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32]
  *
+ * and of an engine whose files are for its kernels, after those
+ *
+ *      [-fp8 | -fp8c | -fp8b] [-marlin | -cutlass | -triton | -flashinfer | -trtllm] [-kn] [-sm80 | -sm89 | -sm90 | -sm100 | -gfx942]
+ *
  * Each engine has its own word for the number of ranks ("tp8", "mp8"); one without such a word has no layouts.
  */
 #ifndef SLICER_LAYOUT_H
@@ -20,11 +24,29 @@ struct sl_engine;
 
 enum sl_experts { SL_EXPERTS_SLICED, SL_EXPERTS_WHOLE, SL_EXPERTS_ROUND_ROBIN };
 
+/* Plain weights quantised on the way: FP8 with one scale a matrix, one a row, one a block. */
+enum sl_online { SL_ONLINE_NONE, SL_ONLINE_TENSOR, SL_ONLINE_CHANNEL, SL_ONLINE_BLOCK };
+
+/* Whose kernels, where an engine has several for the same weights; AUTO: those that it takes by itself. */
+enum sl_kernels {
+	SL_KERNELS_AUTO,
+	SL_KERNELS_MARLIN,
+	SL_KERNELS_CUTLASS,
+	SL_KERNELS_TRITON,
+	SL_KERNELS_FLASHINFER,
+	SL_KERNELS_TRTLLM,
+	SL_N_KERNELS
+};
+
 struct sl_layout {
 	unsigned tp; /* ranks that share each layer, 1..SL_RANKS_MAX */
 	unsigned pp; /* stages that share the layers; 1: none */
 	enum sl_experts experts;
 	int dtype; /* enum sl_dtype that --dtype asks for, or -1: the engine's own choice */
+	enum sl_online online;
+	enum sl_kernels kernels;
+	unsigned turned; /* matrices that kernels see through a view with swapped axes are stored so */
+	unsigned gpu;	 /* 1 + enum sl_gpu; 0: not said */
 };
 
 /* All of a model, in the engine's own choice of dtype. */

@@ -14,6 +14,7 @@
 
 #include "slicer/arch.h"
 #include "slicer/bind.h"
+#include "slicer/process.h"
 #include "slicer/split.h"
 #include "slicer/view.h"
 
@@ -33,9 +34,18 @@ struct sl_plan {
 	uint32_t *first_piece;	  /* per tensor; grows with it */
 	struct sl_piece *columns; /* being laid side by side */
 	uint32_t n_columns, room_columns;
+	struct sl_module
+		*modules; /* what the tensors belong to, in their order, where the engine processes them; in the
+				    * view's arena, growing */
+	uint32_t n_modules, room_modules;
 	uint32_t room_files; /* of view->files, which is in the view's arena */
 	struct sl_error *err;
 };
+
+/* ---- view.c ---- */
+
+/* Add the tensors of the architecture. */
+int sl_plan_stacks(struct sl_plan *plan) SL_MUST_CHECK;
 
 /* ---- emit.c ---- */
 
@@ -194,6 +204,10 @@ int sl_gguf_check(const struct sl_model *model, const struct sl_engine *engine, 
 		  struct sl_error *err);
 int sl_gguf_plan(struct sl_plan *plan);
 char *sl_gguf_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
+
+/* engine_kernel.c */
+extern const struct sl_choice sl_kernel_choices[];
+int sl_kernel_beside(struct sl_plan *plan);
 
 /* engine_dcp.c */
 int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,

@@ -30,8 +30,11 @@ static int out_of_memory(const struct sl_post *post)
 const struct sl_loaded *sl_post_find(const struct sl_post *post, const char *name)
 {
 	for (unsigned i = 0; i < post->n_loaded; i++) {
-		if (strcmp(post->loaded[i].name, name) == 0)
-			return &post->loaded[i];
+		if (strcmp(post->loaded[i].name, name) != 0)
+			continue;
+		if (post->used)
+			post->used[i] = true;
+		return &post->loaded[i];
 	}
 	return NULL;
 }
@@ -61,6 +64,11 @@ int sl_post_begin(const struct sl_post *post, const char *name, enum sl_dtype dt
 int sl_post_shape(const struct sl_post *post, const uint64_t *shape, unsigned n_dims)
 {
 	return sl_plan_shape(post->plan, shape, n_dims);
+}
+
+void sl_post_turned(const struct sl_post *post)
+{
+	post->plan->tensors[post->plan->n_tensors - 1].turned = true;
 }
 
 int sl_post_keep_as(const struct sl_post *post, const struct sl_loaded *loaded, const char *name, enum sl_dtype dtype,

@@ -24,6 +24,10 @@ struct sl_loaded {
 	uint64_t len; /* bytes */
 	const struct sl_piece *pieces;
 	uint32_t n_pieces;
+	/* Of what an earlier recipe has made (process.h): */
+	const struct sl_recipe *made;
+	bool turned;
+	const char *elsewhere; /* the module beside this one that it belongs to; NULL: this one */
 };
 
 /* What a recipe has to know besides; what does not concern it is 0. */
@@ -50,6 +54,7 @@ struct sl_post {
 	const char *prefix;   /* of their names: "model.layers.0.self_attn.qkv_proj." */
 	const struct sl_loaded *loaded;
 	unsigned n_loaded;
+	bool *used; /* per loaded tensor: a recipe has asked for it; NULL: nobody wants to know */
 	struct sl_post_facts facts;
 };
 
@@ -67,6 +72,9 @@ int sl_post_begin(const struct sl_post *post, const char *name, enum sl_dtype dt
 #define SL_SHAPE(...) \
 	(const uint64_t[]){ __VA_ARGS__ }, (unsigned)(sizeof((const uint64_t[]){ __VA_ARGS__ }) / sizeof(uint64_t))
 int sl_post_shape(const struct sl_post *post, const uint64_t *shape, unsigned n_dims) SL_MUST_CHECK;
+
+/* The tensor that was ended last is held as a view whose last two axes are swapped: what is served is its memory. */
+void sl_post_turned(const struct sl_post *post);
 
 /* A transform without inputs yet. */
 struct sl_transform sl_post_transform(enum sl_transform_id id, uint64_t batch, uint64_t rows, uint64_t row_bytes);

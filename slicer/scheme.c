@@ -80,7 +80,7 @@ static const struct sl_storage mxfp4_packed = {
 	.name = "MXFP4", .components = {
 		{ ".weight_packed", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
-	}, .n_components = 2, .group = 32, .padding = { { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 } }, /* Marlin everywhere */
+	}, .n_components = 2, .group = 32, .padding = { { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 } }, /* Marlin everywhere */
 };
 static const struct sl_storage nvfp4_modelopt = {
 	.name = "NVFP4", .components = {
@@ -117,8 +117,11 @@ static const struct sl_storage gpt_oss = {
 		{ "_scales", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
 		{ "_bias", "bias", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_MODEL, SL_FLOAT, 0 },
 	}, .n_components = 3, .group = 32, .granule = 32, .bias_on_first = true,
-	/* Marlin below Hopper, Triton on it, FlashInfer above (mxfp4.py). */
-	.padding = { [SL_SM80] = { 128, 256 }, [SL_SM89] = { 128, 256 }, [SL_SM90] = { 64, 1 }, [SL_SM100] = { 128, 256 } },
+	/* Marlin below Hopper, Triton on it, FlashInfer above, AITER on AMD's (mxfp4.py). */
+	.padding = {
+		[SL_SM80] = { 128, 256 }, [SL_SM89] = { 128, 256 }, [SL_SM90] = { 64, 1 }, [SL_SM100] = { 128, 256 },
+		[SL_GFX942] = { 256, 256 },
+	},
 };
 
 #define STORAGES(...) .storages = (const struct sl_storage *const[]){ __VA_ARGS__, NULL }
@@ -187,7 +190,7 @@ const struct sl_scheme *const sl_schemes[] = {
 };
 /* clang-format on */
 
-const char *const sl_gpu_names[SL_N_GPUS] = { "sm80", "sm89", "sm90", "sm100" };
+const char *const sl_gpu_names[SL_N_GPUS] = { "sm80", "sm89", "sm90", "sm100", "gfx942" };
 
 int sl_gpu_find(const char *name, size_t len)
 {

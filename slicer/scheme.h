@@ -72,7 +72,7 @@ struct sl_component {
 #define SL_INTEGER (-2)
 
 /* GPUs by what decides which kernels an engine takes. */
-enum sl_gpu { SL_SM80, SL_SM89, SL_SM90, SL_SM100, SL_N_GPUS };
+enum sl_gpu { SL_SM80, SL_SM89, SL_SM90, SL_SM100, SL_GFX942, SL_N_GPUS };
 int sl_gpu_find(const char *name, size_t len); /* "sm90": enum sl_gpu, or -1 */
 extern const char *const sl_gpu_names[SL_N_GPUS];
 

@@ -24,7 +24,8 @@
 	X(QUANT, quant)               /* floats to FP8, each granule with a scale of its own */                                \
 	X(QUANT_SCALES, quant_scales) /* those scales */                                                                       \
 	X(DEQUANT, dequant)           /* FP8 and scales to floats */                                                           \
-	X(SUMS, sums)                 /* of rows */
+	X(SUMS, sums)                 /* of rows */                                                                            \
+	X(TRANSPOSE, transpose)       /* a matrix turned */
 /* clang-format on */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,

@@ -655,7 +655,55 @@ static int add_components(struct sl_plan *plan, const struct group *g)
 	return ret;
 }
 
-static int add_one(struct sl_plan *plan, const struct group *g)
+/* Rows of each matrix of a module, for a rank: one for each segment of each row. */
+static int find_widths(struct sl_plan *plan, const struct group *g, struct sl_module *module)
+{
+	uint64_t expert = experts_of(plan, g).first;
+
+	for (unsigned r = g->first; r < g->first + g->n; r++) {
+		const struct sl_weight *row = row_of(plan, g, r);
+		const struct sl_bound *bound = bound_of(plan, g, r, expert);
+		struct sl_share share;
+		int ret = find_share(plan, stack_of(plan, g), row, bound->storage,
+				     sl_logical_matrix(plan->model, row, bound), &share);
+		if (ret)
+			return ret;
+		module->finer = share.finer;
+		for (unsigned s = 0; s < share.n && module->n_widths < SL_COUNT(module->widths); s++)
+			module->widths[module->n_widths++] = share.rows[s].n + share.rows[s].zero;
+	}
+	return 0;
+}
+
+/* Remember what the tensors from `first` on belong to, for who processes them. */
+static int note_module(struct sl_plan *plan, const struct group *g, uint32_t first)
+{
+	const struct sl_bound *bound = bound_of(plan, g, g->first, experts_of(plan, g).first);
+	struct sl_module module = { .first = first,
+				    .n = plan->n_tensors - first,
+				    .storage = bound->storage,
+				    .row = row_of(plan, g, g->first),
+				    .part = stack_of(plan, g)->part,
+				    .layer = g->layer };
+
+	if (!plan->engine->choices || module.n == 0 || !module.storage)
+		return 0;
+	if (plan->n_modules == plan->room_modules) {
+		uint32_t room = plan->room_modules ? 2 * plan->room_modules : 256;
+		struct sl_module *grown = sl_arena_array(&plan->view->arena, room, sizeof(*grown));
+		if (!grown)
+			return sl_fail(plan->err, ENOMEM, "out of memory");
+		if (plan->n_modules)
+			memcpy(grown, plan->modules, plan->n_modules * sizeof(*grown));
+		plan->modules = grown;
+		plan->room_modules = room;
+	}
+	int ret = module.row->in == SL_NO_AXIS ? 0 : find_widths(plan, g, &module);
+	plan->modules[plan->n_modules++] = module;
+	return ret;
+}
+
+static int add_tensors(struct sl_plan *plan, const struct group *g)
 {
 	const char *module = module_name(plan->engine, row_of(plan, g, g->first));
 	char name[SL_MODULE_NAME_MAX];
@@ -671,6 +719,14 @@ static int add_one(struct sl_plan *plan, const struct group *g)
 		return ret;
 	tensor_name(plan, g, module, ".bias", name);
 	return add_bias(plan, g, name);
+}
+
+static int add_one(struct sl_plan *plan, const struct group *g)
+{
+	uint32_t first = plan->n_tensors;
+	int ret = add_tensors(plan, g);
+
+	return ret ? ret : note_module(plan, g, first);
 }
 
 /* A module, or in an engine that holds experts apart each of the rank's. */
@@ -842,7 +898,7 @@ static int add_drafts(struct sl_plan *plan)
 	return ret;
 }
 
-static int add_stacks(struct sl_plan *plan)
+int sl_plan_stacks(struct sl_plan *plan)
 {
 	int ret = 0;
 
@@ -856,7 +912,7 @@ static int add_stacks(struct sl_plan *plan)
 static int make_plan(struct sl_plan *plan)
 {
 	const struct sl_engine *engine = plan->engine;
-	int ret = engine->plan ? engine->plan(plan) : add_stacks(plan);
+	int ret = engine->plan ? engine->plan(plan) : sl_plan_stacks(plan);
 
 	if (!ret)
 		ret = engine->container->lay(plan);

@@ -15,6 +15,8 @@
 #include "slicer/layout.h"
 #include "slicer/model.h"
 
+struct sl_recipe;
+
 /* A tensor as the engine holds it. */
 struct sl_output {
 	const char *name;
@@ -27,6 +29,8 @@ struct sl_output {
 	uint64_t off;	  /* of its bytes in that file */
 	const struct sl_piece *pieces; /* in that file: piece.off counts from the start of the file */
 	uint32_t n_pieces;	       /* 0 for an empty tensor */
+	const struct sl_recipe *made;  /* by which recipe (post.h); NULL: as it was loaded */
+	bool turned;		       /* the engine holds it as a view whose last two axes are swapped */
 };
 
 struct sl_view {

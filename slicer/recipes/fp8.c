@@ -49,20 +49,48 @@ static int need_scales(const struct sl_post *post, const struct sl_loaded **scal
 	return 0;
 }
 
-/* Rows as they are for a scale without dimension: there is nothing to be one scale with. */
+/* Rows and columns as they are in memory: rounded up to what the kernel wants. */
+static uint64_t padded(const struct sl_post *post, uint64_t n)
+{
+	return sl_up(n, post->facts.align ? post->facts.align : 1);
+}
+
+/* Codes that nothing is done to. */
+static int add_unchanged(const struct sl_post *post, const struct sl_loaded *weight)
+{
+	uint64_t n = padded(post, weight->shape[0]), k = padded(post, weight->shape[1]);
+	struct sl_transform t = sl_post_transform(SL_T_ROWS, 1, n, k);
+	int ret;
+
+	t.args.p[SL_ROWS_M] = n;
+	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
+	if (n == weight->shape[0] && k == weight->shape[1])
+		ret = sl_post_keep(post, weight);
+	else
+		ret = sl_post_one(post, "weight", weight->dtype, &t, SL_SHAPE(n, k));
+	if (!ret)
+		sl_post_turned(post);
+	return ret;
+}
+
+/* A scale without dimension leaves nothing to be made one scale of. */
 static int add_weight(const struct sl_post *post, const struct sl_loaded *weight, const struct sl_loaded *scale,
 		      enum sl_map_kind kind)
 {
-	struct sl_transform t = sl_post_transform(SL_T_MAP, 1, weight->shape[0], weight->shape[1]);
+	uint64_t n = padded(post, weight->shape[0]), k = padded(post, weight->shape[1]);
+	struct sl_transform t = sl_post_transform(SL_T_MAP, 1, n, k);
 
 	if (scale->n_dims == 0 && kind != SL_MAP_REQUANT_FNUZ)
-		return sl_post_keep(post, weight);
+		return add_unchanged(post, weight);
 	set_widths(post, &t, scale->n_dims ? kind : SL_MAP_FNUZ);
 	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
 	if (scale->n_dims)
 		sl_post_input(&t, scale, 0, 1, scale->len);
-	return sl_post_one(post, "weight", kind == SL_MAP_REQUANT_FNUZ ? SL_F8_E4M3FNUZ : weight->dtype, &t,
-			   weight->shape, 2);
+	int ret = sl_post_one(post, "weight", kind == SL_MAP_REQUANT_FNUZ ? SL_F8_E4M3FNUZ : weight->dtype, &t,
+			      SL_SHAPE(n, k));
+	if (!ret)
+		sl_post_turned(post);
+	return ret;
 }
 
 static int per_tensor(const struct sl_post *post, enum sl_map_kind kind)
@@ -95,39 +123,39 @@ int sl_post_fp8_fnuz_tensor(const struct sl_post *post)
 	return per_tensor(post, SL_MAP_REQUANT_FNUZ);
 }
 
+/* CutlassFP8ScaledMMLinearKernel wants multiples of 16, and cannot pad a scale a row: its own assertion fails then. */
+static int check_rows(const struct sl_post *post, const struct sl_loaded *weight, const struct sl_loaded *scale)
+{
+	if (scale->len == sizeof(float) || padded(post, weight->shape[0]) == weight->shape[0])
+		return 0;
+	return sl_fail(post->plan->err, EINVAL,
+		       "%sweight: %llu rows with a scale each are no multiple of %llu: vLLM's kernel cannot pad them",
+		       SL_ESC(post->prefix), (unsigned long long)weight->shape[0],
+		       (unsigned long long)post->facts.align);
+}
+
 int sl_post_fp8_channel(const struct sl_post *post)
 {
-	const struct sl_loaded *weight, *scale;
+	const struct sl_loaded *weight, *scale = sl_post_find(post, "weight_scale");
 	int ret = sl_post_need(post, "weight", 2, &weight);
 
+	if (!ret && !scale)
+		ret = sl_fail(post->plan->err, EINVAL, "%s has no 'weight_scale'", SL_ESC(post->prefix));
 	if (!ret)
-		ret = sl_post_need(post, "weight_scale", 2, &scale);
+		ret = check_rows(post, weight, scale);
 	if (!ret)
-		ret = sl_post_keep(post, weight);
+		ret = add_unchanged(post, weight);
 	if (!ret)
 		ret = sl_post_keep(post, scale);
 	return ret ? ret : add_largest(post, "input_scale", SL_SCALAR_MAX);
 }
 
-/* CutlassFP8ScaledMMLinearKernel wants multiples of 16, and cannot pad a scale a row: its own assertion fails then. */
 int sl_post_fp8_cutlass_pad(const struct sl_post *post)
 {
-	const struct sl_loaded *weight, *scale = sl_post_find(post, "weight_scale");
-	int ret = sl_post_need(post, "weight", 2, &weight);
+	struct sl_post padding = *post;
 
-	if (ret)
-		return ret;
-	uint64_t n = sl_up(weight->shape[0], 16), k = sl_up(weight->shape[1], 16);
-	if (!scale || (scale->len > sizeof(float) && n != weight->shape[0]))
-		return sl_fail(
-			post->plan->err, EINVAL,
-			"%sweight: %llu rows with a scale each are no multiple of 16: vLLM's kernel cannot pad them",
-			SL_ESC(post->prefix), (unsigned long long)weight->shape[0]);
-	struct sl_transform t = sl_post_transform(SL_T_ROWS, 1, n, k);
-	t.args.p[SL_ROWS_M] = n;
-	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
-	ret = sl_post_one(post, "weight", weight->dtype, &t, SL_SHAPE(n, k));
-	return ret ? ret : sl_post_keep(post, scale);
+	padding.facts.align = 16;
+	return sl_post_fp8_channel(&padding);
 }
 
 /* Each element of a scale doubled. */
@@ -161,7 +189,11 @@ int sl_post_fp8_fnuz(const struct sl_post *post)
 	t.args.p[SL_MAP_N] = 1;
 	sl_post_input(&t, weight, 0, weight->shape[0], weight->shape[1]);
 	ret = sl_post_one(post, "weight", SL_F8_E4M3FNUZ, &t, weight->shape, 2);
+	if (!ret && !post->facts.block[0])
+		sl_post_turned(post);
 	if (!ret)
 		ret = add_twice(post, "weight_scale");
+	if (!ret)
+		ret = add_twice(post, "weight_scale_inv");
 	return ret ? ret : add_twice(post, "input_scale");
 }

@@ -96,6 +96,8 @@ int sl_post_int8_w8a8(const struct sl_post *post)
 	if (!ret)
 		ret = sl_post_keep(post, weight);
 	if (!ret)
+		sl_post_turned(post);
+	if (!ret)
 		ret = add_scales(post, weight);
 	if (!ret)
 		ret = add_inputs(post, &zero);

@@ -89,5 +89,7 @@ int sl_post_mla(const struct sl_post *post)
 		ret = plain(post, w, &made);
 	if (!ret)
 		ret = add_rows(post, "W_UV", &made, f->nope, f->v);
+	if (!ret)
+		sl_post_turned(post);
 	return ret ? ret : add_rows(post, "W_UK_T", &made, 0, f->nope);
 }

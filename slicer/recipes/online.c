@@ -65,6 +65,8 @@ static int quantise(const struct sl_post *post, const struct sl_loaded *w, const
 		ret = sl_post_share_facts(post, &codes, &scales);
 	if (!ret)
 		ret = sl_post_one(post, w->name, SL_F8_E4M3, &codes, w->shape, w->n_dims);
+	if (!ret && w->n_dims == 2 && (grain->kind == SL_QUANT_TENSOR || grain->kind == SL_QUANT_ROW))
+		sl_post_turned(post);
 	return ret ? ret
 		   : sl_post_one(post, scale_name, grain->kind == SL_QUANT_MX ? SL_U8 : SL_F32, &scales, scale_shape,
 				 n_dims);

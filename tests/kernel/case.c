@@ -156,8 +156,13 @@ static unsigned load(const struct sl_model *model, struct sl_loaded *loaded, str
 					       .op = SL_OP_COPY,
 					       .from = t->dtype,
 					       .to = t->dtype };
-		loaded[n] = (struct sl_loaded){ t->name + 3, t->shape, (enum sl_dtype)t->dtype, t->n_dims, t->len,
-						&pieces[n],  1 };
+		loaded[n] = (struct sl_loaded){ .name = t->name + 3,
+						.shape = t->shape,
+						.dtype = (enum sl_dtype)t->dtype,
+						.n_dims = t->n_dims,
+						.len = t->len,
+						.pieces = &pieces[n],
+						.n_pieces = 1 };
 		n++;
 	}
 	return n;
