@@ -54,7 +54,9 @@ struct sl_post {
 	const char *prefix;   /* of their names: "model.layers.0.self_attn.qkv_proj." */
 	const struct sl_loaded *loaded;
 	unsigned n_loaded;
-	bool *used; /* per loaded tensor: a recipe has asked for it; NULL: nobody wants to know */
+	const char *module; /* its whole name, for messages of what is read later; NULL: none */
+	bool strict;	    /* sl_args.strict of what is made */
+	bool *used;	    /* per loaded tensor: a recipe has asked for it; NULL: nobody wants to know */
 	struct sl_post_facts facts;
 };
 

@@ -8,6 +8,7 @@
 #include "slicer/model.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 
@@ -134,6 +135,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, str
 		unknown = 0;
 	}
 	int ret = sl_transforms[t->id]->learn(model, t, t->facts->bytes, err);
+	if (ret && t->module)
+		sl_error_prefix(err, "%s", SL_ESC(t->module));
 	atomic_store(&t->facts->state, ret ? 0 : 2);
 	return ret;
 }
@@ -211,6 +214,9 @@ static int make_block(const struct sl_model *model, const struct sl_transform *t
 		block.bytes[i] = in + used;
 		used += up(block.in[i].n_rows * block.in[i].n_cols, ALIGN);
 	}
+	int ret = t->args.strict && sl_transforms[t->id]->check ? sl_transforms[t->id]->check(&t->args, &block, err) : 0;
+	if (ret)
+		return t->module ? sl_error_prefix(err, "%s", SL_ESC(t->module)) : ret;
 	const struct sl_backend *backend = model->backend ? model->backend : &sl_backend_cpu;
 	return backend->run(model->backend_state, t->id, &t->args, &block, err);
 }
@@ -308,6 +314,18 @@ int sl_transform_read(const struct sl_model *model, const struct sl_transform *t
 		ret = make_some(model, t, member, row, last - row, from, to, dst, err);
 	}
 	return ret;
+}
+
+int sl_transform_scales(const unsigned char *scales, uint64_t n, struct sl_error *err)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		float scale;
+		memcpy(&scale, scales + i * sizeof(scale), sizeof(scale));
+		if (!(scale > 0) || isinf(scale))
+			return sl_fail(err, EINVAL, "a scale is %g: neither positive nor finite, and engines differ in what follows",
+				       (double)scale);
+	}
+	return 0;
 }
 
 /* ---- before it is planned ---- */

@@ -47,6 +47,7 @@ struct sl_facts {
 
 struct sl_transform {
 	enum sl_transform_id id;
+	const char *module; /* that it is made for, for messages; NULL: none */
 	struct sl_args args;
 	struct sl_stream in[SL_INPUTS_MAX];
 	unsigned n_inputs;
@@ -69,7 +70,13 @@ struct sl_transform_row {
 	/* The same by the definition, unit by unit, as a GPU does it: how many units a block has, and the i-th. */
 	uint64_t (*units)(const struct sl_args *args, const struct sl_block *block);
 	void (*unit)(const struct sl_args *args, const struct sl_block *block, uint64_t i);
+	/* Before a block is made with strict arguments: is there anything in its inputs that has no certain result, as a NaN or a
+	 * scale that is not positive? 0, or -EINVAL with a sentence. NULL: nothing can be wrong. */
+	int (*check)(const struct sl_args *args, const struct sl_block *block, struct sl_error *err);
 };
+
+/* -EINVAL unless the `n` F32 numbers are finite and positive. */
+int sl_transform_scales(const unsigned char *scales, uint64_t n, struct sl_error *err) SL_MUST_CHECK;
 
 extern const struct sl_transform_row *const sl_transforms[SL_N_TRANSFORMS];
 

@@ -122,6 +122,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, uns
 	for (uint64_t m = 0; m < t->args.batch && !ret; m++) {
 		if (n_scales)
 			ret = sl_transform_input(model, t, 1, m, &rect, (unsigned char *)scales, err);
+		if (!ret && t->args.strict)
+			ret = sl_transform_scales((const unsigned char *)scales, n_scales, err);
 		for (unsigned i = 0; i < n && !ret; i++)
 			sl_map_make((enum sl_map_kind)t->args.p[SL_MAP_KIND], scales, n_scales, i,
 				    facts + 256 * (m * n + i));
@@ -156,5 +158,5 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_map = {
-	"map", granule, need, facts_len, learn, run, sl_map_units, sl_map_unit,
+	"map", granule, need, facts_len, learn, run, sl_map_units, sl_map_unit, NULL,
 };

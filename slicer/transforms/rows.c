@@ -49,5 +49,5 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_rows = {
-	"rows", granule, need, NULL, NULL, run, sl_rows_units, sl_rows_unit,
+	"rows", granule, need, NULL, NULL, run, sl_rows_units, sl_rows_unit, NULL,
 };
