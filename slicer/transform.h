@@ -16,10 +16,12 @@
 #include <stdatomic.h>
 
 /* To add one: a line here, slicer/transforms/NAME.h with its arithmetic and NAME.c with its row. */
-#define SL_TRANSFORMS(X)                                                                             \
-	X(MAP, map)	    /* each byte through a table of 256, one table for each range of rows */ \
-	X(ROWS, rows)	    /* rows in another order, whole or in blocks of bytes */                 \
-	X(SCALARS, scalars) /* a few numbers from a few others */
+#define SL_TRANSFORMS(X)                                                                                         \
+	X(MAP, map)			/* each byte through a table of 256, one table for each range of rows */ \
+	X(ROWS, rows)			/* rows in another order, whole or in blocks of bytes */                 \
+	X(SCALARS, scalars)		/* a few numbers from a few others */                                    \
+	X(REPACK, repack)		/* values of 4 or 8 bits from one packing to another */                  \
+	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,
 enum sl_transform_id { SL_TRANSFORMS(SL_TRANSFORM_ID) SL_N_TRANSFORMS };
