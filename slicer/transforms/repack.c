@@ -4,6 +4,7 @@
 #include "slicer/transforms/repack.h"
 
 #include "slicer/transform.h"
+#include "slicer/transforms/repack_avx2.h"
 
 /* Bytes of a row of the output that a column of q takes, in bits. */
 static uint64_t column_bits(const struct sl_args *args)
@@ -64,6 +65,8 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
+	if (sl_repack_avx2(args, block))
+		return;
 	for (uint64_t i = 0; i < sl_repack_units(args, block); i++)
 		sl_repack_unit(args, block, i);
 }
