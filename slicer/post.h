@@ -124,7 +124,7 @@ struct sl_recipe {
 
 /* clang-format off */
 /* To add a recipe: a line here, and its function sl_post_NAME in a file of slicer/recipes/. Names are those of KERNEL.md's cases. */
-#define SL_RECIPES(X)                                                                                                          \
+#define SL_RECIPES(X)                                                                                                    \
 	X(fp8_tensor,          "FP8 codes of fused matrices to the largest of their scales")                                   \
 	X(fp8_tensor_modelopt, "FP8 codes of fused matrices to the largest of their scales, where these differ")               \
 	X(fp8_channel,         "FP8 codes as they are, one scale a row")                                                       \
@@ -140,7 +140,26 @@ struct sl_recipe {
 	X(block_ue8m0,         "FP8 blocks to scales that are powers of two")                                                  \
 	X(mla,                 "W_UK_T and W_UV, in the model's dtype")                                                        \
 	X(int8_w8a8,           "INT8 as it is, one scale a row")                                                               \
-	X(moe_w31,             "experts' halves swapped: up before gate")
+	X(moe_w31,             "experts' halves swapped: up before gate")                                                      \
+	X(awq_to_standard,     "AWQ's packing to GPTQ's")                                                                      \
+	X(marlin_repack_gptq,  "GPTQ's packing to Marlin's tiles")                                                             \
+	X(marlin_repack_awq,   "AWQ's packing to Marlin's tiles")                                                              \
+	X(marlin_padded_nk,    "sizes to which Marlin pads linear layers")                                                     \
+	X(marlin_gptq,         "GPTQ for Marlin: tiles, scales and bias in their order, padded")                               \
+	X(marlin_ct_wna16,     "packed integers for Marlin: tiles, scales and zero points in their order, padded")             \
+	X(marlin_awq,          "AWQ for Marlin: tiles, scales and zero points in their order, padded")                         \
+	X(marlin_fp8,          "FP8 for Marlin: tiles, scales in the model's dtype with the exponent's offset, padded")        \
+	X(marlin_mxfp8,        "MXFP8 for Marlin: tiles, scales in their order, padded")                                       \
+	X(marlin_nvfp4,        "NVFP4 for Marlin: tiles, scales without sign, a global scale that matches, padded")            \
+	X(marlin_mxfp4,        "MXFP4 for Marlin: tiles, scales in their order, padded")                                       \
+	X(marlin_mxfp4_scale,  "MXFP4's scales for Marlin")                                                                    \
+	X(marlin_moe_wna16,    "packed integers of experts for Marlin, the intermediate size padded")                          \
+	X(marlin_moe_awq,      "AWQ of experts for Marlin, the intermediate size padded")                                      \
+	X(marlin_moe_fp8,      "FP8 of experts for Marlin, the intermediate size padded")                                      \
+	X(marlin_moe_mxfp8,    "MXFP8 of experts for Marlin, the intermediate size padded")                                    \
+	X(marlin_moe_nvfp4,    "NVFP4 of experts for Marlin, the intermediate size padded")                                    \
+	X(marlin_moe_mxfp4,    "MXFP4 of experts for Marlin")                                                                  \
+	X(moe_block_shape,     "blocks of FP8 experts that a rank's share cuts: finer ones, or padding")
 /* clang-format on */
 
 #define SL_RECIPE_FUNCTION(id, text) int sl_post_##id(const struct sl_post *post);

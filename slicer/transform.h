@@ -17,15 +17,17 @@
 
 /* To add one: a line here, slicer/transforms/NAME.h with its arithmetic and NAME.c with its row. */
 /* clang-format off */
-#define SL_TRANSFORMS(X)                                                                                                       \
-	X(MAP, map)                   /* each byte through a table of 256, one table for each range of rows */                 \
-	X(ROWS, rows)                 /* rows in another order, whole or in blocks of bytes */                                 \
-	X(SCALARS, scalars)           /* a few numbers from a few others */                                                    \
-	X(QUANT, quant)               /* floats to FP8, each granule with a scale of its own */                                \
+#define SL_TRANSFORMS(X)                                                                                                 \
+	X(MAP, map) /* each byte through a table of 256, one table for each range of rows */                                   \
+	X(ROWS, rows) /* rows in another order, whole or in blocks of bytes */                                                 \
+	X(SCALARS, scalars) /* a few numbers from a few others */                                                              \
+	X(QUANT, quant) /* floats to FP8, each granule with a scale of its own */                                              \
 	X(QUANT_SCALES, quant_scales) /* those scales */                                                                       \
-	X(DEQUANT, dequant)           /* FP8 and scales to floats */                                                           \
-	X(SUMS, sums)                 /* of rows */                                                                            \
-	X(TRANSPOSE, transpose)       /* a matrix turned */
+	X(DEQUANT, dequant) /* FP8 and scales to floats */                                                                     \
+	X(SUMS, sums) /* of rows */                                                                                            \
+	X(TRANSPOSE, transpose) /* a matrix turned */                                                                          \
+	X(REPACK, repack) /* values of 4 or 8 bits from one packing to another */                                              \
+	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */
 /* clang-format on */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,

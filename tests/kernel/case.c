@@ -66,8 +66,8 @@ static int set_dtype(struct sl_post_facts *facts, const char *name)
 /* Keys of the cases' own parameters, and ours. Those that only describe shapes are passed over. */
 static int set(struct sl_post_facts *f, struct sl_model *model, const char *key, const char *value)
 {
-	static const char *const shapes[] = { "n",	"k",  "m",  "experts",	  "size_k",
-					      "size_n", "zp", "tp", "aligned_mn", "padded" };
+	static const char *const shapes[] = { "n",  "k",  "m",		"experts", "size_k", "size_n",
+					      "zp", "tp", "aligned_mn", "padded",  "query",  "answer" };
 
 	if (!strcmp(key, "logical_widths"))
 		f->n_widths = numbers(value, f->widths, SL_WIDTHS_MAX);
