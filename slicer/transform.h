@@ -25,7 +25,10 @@
 	X(QUANT_SCALES, quant_scales) /* those scales */                                                                       \
 	X(DEQUANT, dequant)           /* FP8 and scales to floats */                                                           \
 	X(SUMS, sums)                 /* of rows */                                                                            \
-	X(TRANSPOSE, transpose)       /* a matrix turned */
+	X(TRANSPOSE, transpose)       /* a matrix turned */                                                                    \
+	X(SWIZZLE, swizzle)           /* scales in tiles of 128 rows and 4 columns */                                          \
+	X(ELEMENT, element)           /* a function of one element */                                                          \
+	X(EXPONENTS, exponents)       /* of F32 scales, four to a word, column by column */
 /* clang-format on */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,

@@ -1,0 +1,63 @@
+/*
+ * swizzle.c - a row of tiles at a time: words of four scales, from 128 rows at once.
+ */
+#include "slicer/transforms/swizzle.h"
+
+#include "slicer/transform.h"
+
+#include <string.h>
+
+static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
+{
+	(void)args;
+	*rows = 1;
+	*bytes = SL_SWIZZLE_TILE;
+}
+
+static void need(const struct sl_args *args, unsigned input, const struct sl_rect *out, struct sl_rect *in)
+{
+	*in = sl_rows_needed(args, input, out->row * SL_SWIZZLE_ROWS, out->n_rows * SL_SWIZZLE_ROWS);
+	in->col = out->col / SL_SWIZZLE_ROWS;
+	in->n_cols = in->n_rows ? out->n_cols / SL_SWIZZLE_ROWS : 0;
+}
+
+/* The rows of a row of tiles, at the block's first column; NULL below the last one. */
+static void rows_of(const struct sl_args *args, const struct sl_block *block, uint64_t r,
+		    const unsigned char *from[SL_SWIZZLE_ROWS])
+{
+	uint64_t first = (block->out.row + r) * SL_SWIZZLE_ROWS, m = args->p[SL_ROWS_M];
+	unsigned n = m - first < SL_SWIZZLE_ROWS ? (unsigned)(m - first) : SL_SWIZZLE_ROWS;
+	uint32_t source[SL_SWIZZLE_ROWS];
+
+	sl_rows_sources(args, first, n, source);
+	for (unsigned i = 0; i < SL_SWIZZLE_ROWS; i++)
+		from[i] = i < n ? sl_rows_at(args, block, source[i], block->out.col / SL_SWIZZLE_ROWS) : NULL;
+}
+
+/* The four rows of 16 bytes of each of `n_tiles` tiles. */
+static void words(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t n_tiles, unsigned char *to)
+{
+	for (uint64_t k = 0; k < n_tiles; k++) {
+		for (unsigned q = 0; q < 4; q++) {
+			if (from[q * 32])
+				memcpy(to + k * SL_SWIZZLE_TILE + q * 4, from[q * 32] + k * 4, 4);
+			else
+				memset(to + k * SL_SWIZZLE_TILE + q * 4, 0, 4);
+		}
+	}
+}
+
+static void run(const struct sl_args *args, const struct sl_block *block)
+{
+	const unsigned char *from[SL_SWIZZLE_ROWS];
+
+	for (uint64_t r = 0; r < block->out.n_rows; r++) {
+		rows_of(args, block, r, from);
+		for (unsigned i = 0; i < 32; i++)
+			words(from + i, block->out.n_cols / SL_SWIZZLE_TILE, block->dst + r * block->stride + i * 16);
+	}
+}
+
+const struct sl_transform_row sl_transform_swizzle = {
+	"swizzle", granule, need, NULL, NULL, run, sl_swizzle_units, sl_swizzle_unit, NULL,
+};
