@@ -4,6 +4,7 @@
 #include "slicer/transforms/element.h"
 
 #include "slicer/transform.h"
+#include "slicer/transforms/fast.h"
 
 static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
 {
@@ -22,8 +23,8 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 }
 
 /* `n` elements; those from `there` on, the input does not have. */
-static void elements(uint64_t kind, const unsigned char *restrict from, uint64_t n, uint64_t there,
-		     unsigned char *restrict to)
+static inline __attribute__((always_inline)) void elements(uint64_t kind, const unsigned char *restrict from,
+							   uint64_t n, uint64_t there, unsigned char *restrict to)
 {
 	uint64_t size = sl_element_size(kind);
 
@@ -39,7 +40,7 @@ static void elements(uint64_t kind, const unsigned char *restrict from, uint64_t
 		elements(kind, from, n, there, to); \
 		break;
 
-static void row_of(uint64_t which, const unsigned char *from, uint64_t n, uint64_t there, unsigned char *to)
+SL_FAST static void row_of(uint64_t which, const unsigned char *from, uint64_t n, uint64_t there, unsigned char *to)
 {
 	switch (which) {
 		KIND(SL_ELEMENT_FLOOR)

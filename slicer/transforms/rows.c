@@ -4,6 +4,7 @@
 #include "slicer/transforms/rows.h"
 
 #include "slicer/transform.h"
+#include "slicer/transforms/fast.h"
 
 #include <string.h>
 
@@ -37,12 +38,29 @@ static void take_turns(struct range half[2], const struct range *r, uint64_t uni
 	widen(&half[1], m / 2 + from, m / 2 + to);
 }
 
-/* Whole groups of `unit` rows. */
-static void round_out(struct range half[2], const struct range *r, uint64_t unit, uint64_t m)
+/* Rows of tiles: the first one's least, the last one's largest. */
+static void mix(struct range half[2], unsigned order, const struct range *r, uint64_t m)
 {
-	uint64_t to = (r->to + unit - 1) / unit * unit;
+	uint64_t tile = order == SL_ROWS_TILE_128 ? 32 : 16, from = UINT64_MAX, to = 0;
+	uint64_t last = (r->to - 1) / tile * tile;
 
-	split(half, r->from / unit * unit, to < m ? to : m, m);
+	for (uint64_t n = r->from; n < r->to && n / tile == r->from / tile; n++) {
+		uint64_t source = sl_rows_step(order, n, m);
+		from = source < from ? source : from;
+	}
+	for (uint64_t n = last > r->from ? last : r->from; n < r->to; n++) {
+		uint64_t source = sl_rows_step(order, n, m);
+		to = source >= to ? source + 1 : to;
+	}
+	split(half, from, to, m);
+}
+
+/* Whole pairs. */
+static void round_out(struct range half[2], const struct range *r, uint64_t m)
+{
+	uint64_t to = (r->to + 1) / 2 * 2;
+
+	split(half, r->from / 2 * 2, to < m ? to : m, m);
 }
 
 /* One order applied to a range that lies in one half. */
@@ -62,8 +80,10 @@ static void step(struct range to[2], unsigned order, const struct range *r, uint
 	else if (order == SL_ROWS_ODD_FIRST)
 		split(to, 2 * (r->from < half ? r->from : r->from - half), 2 * (r->from < half ? r->to : r->to - half),
 		      m);
+	else if (order == SL_ROWS_PAIRS)
+		round_out(to, r, m);
 	else
-		round_out(to, r, order == SL_ROWS_TILE_128 ? 32 : order == SL_ROWS_TILE_64 ? 16 : 2, m);
+		mix(to, order, r, m);
 }
 
 struct sl_rect sl_rows_needed(const struct sl_args *args, unsigned input, uint64_t first, uint64_t n)
@@ -95,7 +115,7 @@ struct sl_rect sl_rows_needed(const struct sl_args *args, unsigned input, uint64
 			source[i] = (uint32_t)sl_rows_step(order, source[i], m); \
 		break;
 
-void sl_rows_sources(const struct sl_args *args, uint64_t first, unsigned n, uint32_t *source)
+SL_FAST void sl_rows_sources(const struct sl_args *args, uint64_t first, unsigned n, uint32_t *source)
 {
 	uint32_t m = (uint32_t)args->p[SL_ROWS_M];
 
@@ -139,18 +159,77 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 	in->n_cols = in->n_rows ? out->n_rows * width : 0;
 }
 
-static void run(const struct sl_args *args, const struct sl_block *block)
+static unsigned at_most(uint64_t n)
+{
+	return n < SL_ROWS_AT_ONCE ? (unsigned)n : SL_ROWS_AT_ONCE;
+}
+
+static void run_whole(const struct sl_args *args, const struct sl_block *block)
 {
 	const struct sl_rect *out = &block->out;
-	uint64_t length;
+	uint32_t source[SL_ROWS_AT_ONCE];
 
-	for (uint64_t r = 0; r < out->n_rows; r++) {
-		unsigned char *to = block->dst + r * block->stride;
-		for (uint64_t c = 0; c < out->n_cols; c += length) {
-			const unsigned char *from = sl_rows_run(args, block, out->row + r, out->col + c, &length);
-			memcpy(to + c, from, length < out->n_cols - c ? length : out->n_cols - c);
-		}
+	for (uint64_t r = 0; r < out->n_rows; r += SL_ROWS_AT_ONCE) {
+		unsigned n = at_most(out->n_rows - r);
+		sl_rows_sources(args, out->row + r, n, source);
+		for (unsigned i = 0; i < n; i++)
+			memcpy(block->dst + (r + i) * block->stride, sl_rows_at(args, block, source[i], out->col),
+			       out->n_cols);
 	}
+}
+
+/* What is wanted of one block, in each of its rows. */
+static void run_part(const struct sl_args *args, const struct sl_block *block, uint64_t c, uint64_t n)
+{
+	uint64_t run;
+
+	for (uint64_t r = 0; r < block->out.n_rows; r++)
+		memcpy(block->dst + r * block->stride + c,
+		       sl_rows_run(args, block, block->out.row + r, block->out.col + c, &run), n);
+}
+
+/* Blocks of rows `source`, one after another. */
+static void copy_blocks(const struct sl_args *args, const struct sl_block *block, const uint32_t *source, unsigned n,
+			uint64_t col, unsigned char *to)
+{
+	uint64_t width = args->p[SL_ROWS_BLOCK];
+
+	if (width == 128) {
+		for (unsigned i = 0; i < n; i++)
+			memcpy(to + i * 128, sl_rows_at(args, block, source[i], col), 128);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++)
+		memcpy(to + i * width, sl_rows_at(args, block, source[i], col), width);
+}
+
+static void run_blocks(const struct sl_args *args, const struct sl_block *block)
+{
+	const struct sl_rect *out = &block->out;
+	uint64_t width = args->p[SL_ROWS_BLOCK], now;
+	uint32_t source[SL_ROWS_AT_ONCE];
+
+	for (uint64_t c = 0; c < out->n_cols; c += now) {
+		uint64_t inside = (out->col + c) % width;
+		now = width - inside < out->n_cols - c ? width - inside : out->n_cols - c;
+		if (now < width) {
+			run_part(args, block, c, now);
+			continue;
+		}
+		unsigned n = at_most((out->n_cols - c) / width);
+		sl_rows_sources(args, (out->col + c) / width, n, source);
+		for (uint64_t r = 0; r < out->n_rows; r++)
+			copy_blocks(args, block, source, n, (out->row + r) * width, block->dst + r * block->stride + c);
+		now = n * width;
+	}
+}
+
+static void run(const struct sl_args *args, const struct sl_block *block)
+{
+	if (args->p[SL_ROWS_BLOCK])
+		run_blocks(args, block);
+	else
+		run_whole(args, block);
 }
 
 const struct sl_transform_row sl_transform_rows = {

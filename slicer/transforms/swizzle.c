@@ -1,5 +1,5 @@
 /*
- * swizzle.c - a row of tiles at a time: words of four scales, from 128 rows at once.
+ * swizzle.c - a row of tiles at a time: words of four scales from 128 rows, in squares of four by four that are turned.
  */
 #include "slicer/transforms/swizzle.h"
 
@@ -34,10 +34,10 @@ static void rows_of(const struct sl_args *args, const struct sl_block *block, ui
 		from[i] = i < n ? sl_rows_at(args, block, source[i], block->out.col / SL_SWIZZLE_ROWS) : NULL;
 }
 
-/* The four rows of 16 bytes of each of `n_tiles` tiles. */
-static void words(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t n_tiles, unsigned char *to)
+/* Words of four rows from tile `first` on: 16 bytes of each tile. */
+static void words(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t first, uint64_t n_tiles, unsigned char *to)
 {
-	for (uint64_t k = 0; k < n_tiles; k++) {
+	for (uint64_t k = first; k < n_tiles; k++) {
 		for (unsigned q = 0; q < 4; q++) {
 			if (from[q * 32])
 				memcpy(to + k * SL_SWIZZLE_TILE + q * 4, from[q * 32] + k * 4, 4);
@@ -47,14 +47,51 @@ static void words(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t n_t
 	}
 }
 
+typedef uint32_t four __attribute__((vector_size(16)));
+
+/* The same of four tiles, a square of words turned; all four rows are there. */
+static inline __attribute__((always_inline)) void turn(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t k,
+						       unsigned char *to)
+{
+	four row[4], mixed[4], tile;
+
+	for (unsigned q = 0; q < 4; q++)
+		memcpy(&row[q], from[q * 32] + k * 4, sizeof(four));
+	for (unsigned half = 0; half < 2; half++) {
+		mixed[half * 2] = __builtin_shufflevector(row[half * 2], row[half * 2 + 1], 0, 4, 1, 5);
+		mixed[half * 2 + 1] = __builtin_shufflevector(row[half * 2], row[half * 2 + 1], 2, 6, 3, 7);
+	}
+	for (unsigned half = 0; half < 2; half++) {
+		unsigned char *at = to + (k + half * 2) * SL_SWIZZLE_TILE;
+		tile = __builtin_shufflevector(mixed[half], mixed[half + 2], 0, 1, 4, 5);
+		memcpy(at, &tile, sizeof(four));
+		tile = __builtin_shufflevector(mixed[half], mixed[half + 2], 2, 3, 6, 7);
+		memcpy(at + SL_SWIZZLE_TILE, &tile, sizeof(four));
+	}
+}
+
+/* A row of tiles; 64 bytes of four tiles at a time. */
+static void tiles(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t n_tiles, unsigned char *to)
+{
+	uint64_t whole = from[SL_SWIZZLE_ROWS - 1] ? n_tiles / 4 * 4 : 0;
+
+	for (unsigned i = 0; i < 32; i += 4) {
+		for (uint64_t k = 0; k < whole; k += 4) {
+			for (unsigned x = i; x < i + 4; x++)
+				turn(from + x, k, to + x * 16);
+		}
+	}
+	for (unsigned i = 0; i < 32; i++)
+		words(from + i, whole, n_tiles, to + i * 16);
+}
+
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
 	const unsigned char *from[SL_SWIZZLE_ROWS];
 
 	for (uint64_t r = 0; r < block->out.n_rows; r++) {
 		rows_of(args, block, r, from);
-		for (unsigned i = 0; i < 32; i++)
-			words(from + i, block->out.n_cols / SL_SWIZZLE_TILE, block->dst + r * block->stride + i * 16);
+		tiles(from, block->out.n_cols / SL_SWIZZLE_TILE, block->dst + r * block->stride);
 	}
 }
 
