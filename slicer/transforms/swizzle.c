@@ -49,25 +49,32 @@ static void words(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t fir
 
 typedef uint32_t four __attribute__((vector_size(16)));
 
-/* The same of four tiles, a square of words turned; all four rows are there. */
-static inline __attribute__((always_inline)) void turn(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t k,
-						       unsigned char *to)
+static inline four load(const unsigned char *from)
 {
-	four row[4], mixed[4], tile;
+	four value;
 
-	for (unsigned q = 0; q < 4; q++)
-		memcpy(&row[q], from[q * 32] + k * 4, sizeof(four));
-	for (unsigned half = 0; half < 2; half++) {
-		mixed[half * 2] = __builtin_shufflevector(row[half * 2], row[half * 2 + 1], 0, 4, 1, 5);
-		mixed[half * 2 + 1] = __builtin_shufflevector(row[half * 2], row[half * 2 + 1], 2, 6, 3, 7);
-	}
-	for (unsigned half = 0; half < 2; half++) {
-		unsigned char *at = to + (k + half * 2) * SL_SWIZZLE_TILE;
-		tile = __builtin_shufflevector(mixed[half], mixed[half + 2], 0, 1, 4, 5);
-		memcpy(at, &tile, sizeof(four));
-		tile = __builtin_shufflevector(mixed[half], mixed[half + 2], 2, 3, 6, 7);
-		memcpy(at + SL_SWIZZLE_TILE, &tile, sizeof(four));
-	}
+	memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+static inline void store(unsigned char *to, four value)
+{
+	memcpy(to, &value, sizeof(value));
+}
+
+/* The same of four tiles, a square of words turned; all four rows are there. */
+static inline void turn(const unsigned char *const from[SL_SWIZZLE_ROWS], uint64_t k, unsigned char *to)
+{
+	four a = load(from[0] + k * 4), b = load(from[32] + k * 4), c = load(from[64] + k * 4),
+	     d = load(from[96] + k * 4);
+	four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+	four ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+
+	to += k * SL_SWIZZLE_TILE;
+	store(to, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
+	store(to + SL_SWIZZLE_TILE, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+	store(to + 2 * SL_SWIZZLE_TILE, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+	store(to + 3 * SL_SWIZZLE_TILE, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
 }
 
 /* A row of tiles; 64 bytes of four tiles at a time. */
