@@ -27,7 +27,10 @@
 	X(SUMS, sums) /* of rows */                                                                                            \
 	X(TRANSPOSE, transpose) /* a matrix turned */                                                                          \
 	X(REPACK, repack) /* values of 4 or 8 bits from one packing to another */                                              \
-	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */
+	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */                              \
+	X(SWIZZLE, swizzle) /* scales in tiles of 128 rows and 4 columns */                                                    \
+	X(ELEMENT, element) /* a function of one element */                                                                    \
+	X(EXPONENTS, exponents) /* of F32 scales, four to a word, column by column */
 /* clang-format on */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,

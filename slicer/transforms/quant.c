@@ -308,7 +308,6 @@ static void scales_run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_quant_scales = {
-	"scales", scales_granule, scales_need,		 facts_len,
-	learn,	  scales_run,	  sl_quant_scales_units,
-	sl_quant_scales_unit, sl_quant_check,
+	"scales",   scales_granule,	   scales_need,		 facts_len,	 learn,
+	scales_run, sl_quant_scales_units, sl_quant_scales_unit, sl_quant_check,
 };

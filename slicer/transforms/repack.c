@@ -72,5 +72,5 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_repack = {
-	"repack", granule, need, NULL, NULL, run, sl_repack_units, sl_repack_unit,
+	"repack", granule, need, NULL, NULL, run, sl_repack_units, sl_repack_unit, NULL,
 };
