@@ -180,7 +180,7 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/unit"
-kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case"
+kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case" tests/kernel/view.sh
 oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
 check: deps ## install what is missing, build all modes, run every test
@@ -201,7 +201,7 @@ check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
 
-check-kernel: $(B)/kernel-case ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
+check-kernel: $(B)/kernel-case $(B)/rankfs ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
 	tests/run.sh $(kernel_tests)
 
 check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inputs (FUZZ_SECONDS)

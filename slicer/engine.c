@@ -210,6 +210,7 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.layouts = "tp6, tp8-ep, tp2-fp8, tp2-marlin, tp2-sm80",
 		.rank_dirs = true,
 		.fused = true,
+		.weights_only = true,
 		.stages = true,
 		.finer_blocks = true,
 		.choices = sl_kernel_choices,

@@ -733,7 +733,7 @@ static bool wants_whole(const struct sl_plan *plan, const struct group *g)
 	const struct sl_weight *row = row_of(plan, g, g->first);
 	enum sl_online online = plan->view->layout.online;
 
-	return plan->tp > 1 && row->in != SL_NO_AXIS &&
+	return plan->tp > 1 && sl_module_kind(row) != SL_OTHER &&
 	       (online == SL_ONLINE_TENSOR || (online == SL_ONLINE_CHANNEL && row->role == SL_ROW));
 }
 
@@ -870,7 +870,8 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 
 	for (unsigned i = 0; i < SL_ATTNS_MAX && !ret; i++) {
 		const struct sl_attention *attn = &stack->attns[i];
-		if (attn->name && (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
+		if (attn->name && !plan->engine->weights_only &&
+		    (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
 			ret = plan->engine->kv_buffers ? add_kv_buffers(plan, g, attn)
 						       : add_stored_scales(plan, g, attn);
 	}
@@ -984,7 +985,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	};
 
 	*out = NULL;
-	plan.gpu = layout->gpu		      ? (enum sl_gpu)(layout->gpu - 1)
+	plan.gpu = layout->gpu		     ? (enum sl_gpu)(layout->gpu - 1)
 		   : options && options->gpu ? (enum sl_gpu)(options->gpu - 1)
 					     : SL_SM90;
 	plan.part_bytes = part_size(engine, options);
