@@ -126,6 +126,10 @@ $(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs)
 
+$(B)/ops: $(B)/tests/bench/ops.o $(B)/libslicer.a
+	$(say) LINK $@
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs)
+
 $(fuzz_bin): $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -fsanitize=fuzzer -o $@ $^ $(slicer_libs)
@@ -223,6 +227,9 @@ demo: deps ## mount a small checkpoint and show what is in it
 bench: $(B)/rankfs ## measure the mount against plain files
 	tests/bench.sh
 
+bench-ops: $(B)/ops ## measure what is computed for kernels against memcpy, one core
+	$(B)/ops
+
 bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 	tests/bench.sh --quick
 
@@ -242,4 +249,4 @@ help: ## this list
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
 .PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-fuzz build-fuzz fuzz-targets \
-	check-engines layers demo bench bench-quick format clean help
+	check-engines layers demo bench bench-ops bench-quick format clean help
