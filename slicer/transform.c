@@ -124,9 +124,10 @@ int sl_transform_input(const struct sl_model *model, const struct sl_transform *
 /* Learned once; who comes meanwhile waits. If it fails, the next one tries again. */
 static int learn(const struct sl_model *model, const struct sl_transform *t, struct sl_error *err)
 {
+	static uint64_t n_learned;
 	unsigned unknown = 0;
 
-	while (!atomic_compare_exchange_weak(&t->facts->state, &unknown, 1)) {
+	while (!__atomic_compare_exchange_n(&t->facts->state, &unknown, 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		if (unknown == 2)
 			return 0;
 		if (unknown == 1)
@@ -134,7 +135,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, str
 		unknown = 0;
 	}
 	int ret = sl_transforms[t->id]->learn(model, t, t->facts->bytes, err);
-	atomic_store(&t->facts->state, ret ? 0 : 2);
+	t->facts->serial = __atomic_add_fetch(&n_learned, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->facts->state, ret ? 0 : 2, __ATOMIC_RELEASE);
 	return ret;
 }
 
@@ -181,56 +183,99 @@ static bool shrink(const struct sl_transform *t, struct sl_rect *rect, uint64_t 
 	return true;
 }
 
-static void fit(const struct sl_transform *t, struct sl_rect *rect, uint64_t out_max)
+static void fit(const struct sl_transform *t, struct sl_rect *rect, uint64_t in_max, uint64_t out_max)
 {
 	struct sl_rect in[SL_INPUTS_MAX];
 	uint64_t rows, bytes;
 
 	sl_transforms[t->id]->granule(&t->args, &rows, &bytes);
-	while (bytes_needed(t, rect, in) > SL_BLOCK_IN_MAX || rect->n_rows * rect->n_cols > out_max) {
+	while (bytes_needed(t, rect, in) > in_max || rect->n_rows * rect->n_cols > out_max) {
 		if (!shrink(t, rect, rows, bytes))
 			break;
 	}
 }
 
-static int make_block(const struct sl_model *model, const struct sl_transform *t, uint64_t member,
-		      const struct sl_rect *rect, unsigned char *dst, uint64_t stride, struct sl_error *err)
+static const struct sl_backend *backend_of(const struct sl_model *model)
 {
-	unsigned char in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
-	struct sl_block block = { .member = member, .out = *rect, .dst = dst, .stride = stride };
-	uint64_t used = 0;
-
-	if (bytes_needed(t, rect, block.in) > sizeof(in))
-		return sl_fail(err, EINVAL, "a block of '%s' needs more than %zu bytes", sl_transforms[t->id]->name,
-			       sizeof(in));
-	block.facts = t->facts ? t->facts->bytes : NULL;
-	for (unsigned i = 0; i < t->n_inputs; i++) {
-		int ret = sl_transform_input(model, t, i, member, &block.in[i], in + used, err);
-		if (ret)
-			return ret;
-		block.bytes[i] = in + used;
-		used += up(block.in[i].n_rows * block.in[i].n_cols, ALIGN);
-	}
-	const struct sl_backend *backend = model->backend ? model->backend : &sl_backend_cpu;
-	return backend->run(model->backend_state, t->id, &t->args, &block, err);
+	return model->backend ? model->backend : &sl_backend_cpu;
 }
 
-/* Whole rows, whole granules of them, straight to where they are wanted. */
+/* Who makes blocks of one member, and in which memory. */
+struct maker {
+	const struct sl_model *model;
+	const struct sl_transform *t;
+	uint64_t member;
+	unsigned char *in; /* for what a block needs */
+	uint64_t in_max, out_max;
+};
+
+static int make_block(const struct maker *maker, const struct sl_rect *rect, unsigned char *dst, uint64_t stride,
+		      struct sl_error *err)
+{
+	const struct sl_transform *t = maker->t;
+	struct sl_block block = { .member = maker->member, .out = *rect, .dst = dst, .stride = stride };
+	uint64_t used = 0;
+
+	if (bytes_needed(t, rect, block.in) > maker->in_max)
+		return sl_fail(err, EINVAL, "a block of '%s' needs more than %llu bytes", sl_transforms[t->id]->name,
+			       (unsigned long long)maker->in_max);
+	block.facts = t->facts ? t->facts->bytes : NULL;
+	block.facts_serial = t->facts ? t->facts->serial : 0;
+	for (unsigned i = 0; i < t->n_inputs; i++) {
+		int ret = sl_transform_input(maker->model, t, i, maker->member, &block.in[i], maker->in + used, err);
+		if (ret)
+			return ret;
+		block.bytes[i] = maker->in + used;
+		used += up(block.in[i].n_rows * block.in[i].n_cols, ALIGN);
+	}
+	return backend_of(maker->model)->run(maker->model->backend_state, t->id, &t->args, &block, err);
+}
+
+/* A rectangle, straight to where it is wanted: in blocks that fit, and smaller ones where one of them needs more than the
+ * first. */
+static int make_rect(const struct maker *maker, const struct sl_rect *rect, unsigned char *dst, struct sl_error *err)
+{
+	struct sl_rect part = *rect, now;
+	uint64_t row_bytes = maker->t->args.row_bytes;
+	int ret = 0;
+
+	fit(maker->t, &part, maker->in_max, maker->out_max);
+	if (part.n_rows == rect->n_rows && part.n_cols == rect->n_cols)
+		return make_block(maker, rect, dst, row_bytes, err);
+	for (uint64_t r = 0; r < rect->n_rows && !ret; r += part.n_rows) {
+		for (uint64_t c = 0; c < rect->n_cols && !ret; c += part.n_cols) {
+			now = (struct sl_rect){ rect->row + r, min(part.n_rows, rect->n_rows - r), rect->col + c,
+						min(part.n_cols, rect->n_cols - c) };
+			ret = make_rect(maker, &now, dst + r * row_bytes + c, err);
+		}
+	}
+	return ret;
+}
+
+static int make_rect_on_stack(struct maker *maker, const struct sl_rect *rect, unsigned char *dst, struct sl_error *err)
+{
+	unsigned char in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
+
+	maker->in = in;
+	maker->in_max = sizeof(in);
+	return make_rect(maker, rect, dst, err);
+}
+
+/* Whole rows, whole granules of them; in memory of the backend if it lends some. */
 static int make_rows(const struct sl_model *model, const struct sl_transform *t, uint64_t member, uint64_t row,
 		     uint64_t n_rows, unsigned char *dst, struct sl_error *err)
 {
-	struct sl_rect rect = { row, n_rows, 0, t->args.row_bytes };
-	int ret = 0;
+	const struct sl_backend *backend = backend_of(model);
+	const struct sl_rect rect = { row, n_rows, 0, t->args.row_bytes };
+	struct maker maker = { .model = model, .t = t, .member = member, .in_max = backend->in_max };
+	int ret;
 
-	fit(t, &rect, UINT64_MAX);
-	const uint64_t rows = rect.n_rows, bytes = rect.n_cols;
-	for (uint64_t r = 0; r < n_rows; r += rows) {
-		for (uint64_t c = 0; c < t->args.row_bytes && !ret; c += bytes) {
-			rect = (struct sl_rect){ row + r, min(rows, n_rows - r), c, min(bytes, t->args.row_bytes - c) };
-			ret = make_block(model, t, member, &rect, dst + r * t->args.row_bytes + c, t->args.row_bytes,
-					 err);
-		}
-	}
+	maker.out_max = backend->out_max ? backend->out_max : UINT64_MAX;
+	maker.in = backend->lease ? backend->lease(model->backend_state, n_rows * t->args.row_bytes) : NULL;
+	if (!maker.in)
+		return make_rect_on_stack(&maker, &rect, dst, err);
+	ret = make_rect(&maker, &rect, dst, err);
+	backend->give_back(model->backend_state, maker.in);
 	return ret;
 }
 
@@ -260,7 +305,8 @@ static bool touches(const struct sl_args *args, const struct sl_rect *rect, uint
 static int make_some(const struct sl_model *model, const struct sl_transform *t, uint64_t member, uint64_t row,
 		     uint64_t n_rows, uint64_t from, uint64_t to, unsigned char *dst, struct sl_error *err)
 {
-	unsigned char made[SL_BLOCK_OUT_MAX];
+	unsigned char made[SL_BLOCK_OUT_MAX], in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
+	const struct maker maker = { model, t, member, in, sizeof(in), sizeof(made) };
 	struct sl_rect rect = { row, n_rows, 0, t->args.row_bytes };
 	uint64_t rows, granule;
 	int ret = 0;
@@ -271,7 +317,7 @@ static int make_some(const struct sl_model *model, const struct sl_transform *t,
 		rect.n_cols = min(up((to - 1) % t->args.row_bytes + 1, granule), t->args.row_bytes) - rect.col;
 	}
 	const uint64_t end = rect.col + rect.n_cols;
-	fit(t, &rect, sizeof(made));
+	fit(t, &rect, sizeof(in), sizeof(made));
 	const uint64_t bytes = rect.n_cols;
 	if (rect.n_rows != n_rows || n_rows * bytes > sizeof(made))
 		return sl_fail(err, EINVAL, "a granule of '%s' has more than %zu bytes", sl_transforms[t->id]->name,
@@ -280,7 +326,7 @@ static int make_some(const struct sl_model *model, const struct sl_transform *t,
 		rect.n_cols = min(bytes, end - rect.col);
 		if (!touches(&t->args, &rect, from, to))
 			continue;
-		ret = make_block(model, t, member, &rect, made, rect.n_cols, err);
+		ret = make_block(&maker, &rect, made, rect.n_cols, err);
 		if (!ret)
 			take(&t->args, &rect, made, from, to, dst);
 	}
@@ -291,7 +337,7 @@ int sl_transform_read(const struct sl_model *model, const struct sl_transform *t
 		      unsigned char *dst, struct sl_error *err)
 {
 	uint64_t rows, bytes, size = sl_transform_member(&t->args), row_bytes = t->args.row_bytes;
-	int ret = t->facts && atomic_load(&t->facts->state) != 2 ? learn(model, t, err) : 0;
+	int ret = t->facts && __atomic_load_n(&t->facts->state, __ATOMIC_ACQUIRE) != 2 ? learn(model, t, err) : 0;
 
 	sl_transforms[t->id]->granule(&t->args, &rows, &bytes);
 	for (uint64_t now; len > 0 && !ret; skip += now, dst += now, len -= now) {
@@ -379,4 +425,4 @@ static void close_cpu(void *state)
 	(void)state;
 }
 
-const struct sl_backend sl_backend_cpu = { "cpu", open_cpu, run_cpu, close_cpu };
+const struct sl_backend sl_backend_cpu = { .name = "cpu", .open = open_cpu, .run = run_cpu, .close = close_cpu };

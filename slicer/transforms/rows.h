@@ -10,7 +10,7 @@
 #ifndef SLICER_TRANSFORMS_ROWS_H
 #define SLICER_TRANSFORMS_ROWS_H
 
-#include "slicer/backend.h"
+#include "slicer/transforms/vector.h"
 
 enum sl_row_order {
 	SL_ROWS_SAME,	     /* ends a chain */
@@ -88,7 +88,11 @@ SL_DEVICE void sl_rows_unit(const struct sl_args *args, const struct sl_block *b
 	const unsigned char *from = sl_rows_at(args, block, row);
 	unsigned char *to = block->dst + row * block->stride;
 
-	for (uint64_t end = c + 16 < width ? c + 16 : width; c < end; c++)
+	if (c + 16 <= width) {
+		sl_16_store(to + c, sl_16_load(from + c));
+		return;
+	}
+	for (; c < width; c++)
 		to[c] = from[c];
 }
 

@@ -10,6 +10,7 @@
 #define SLICER_TRANSFORMS_SCALARS_H
 
 #include "slicer/backend.h"
+#include <string.h>
 
 enum sl_scalar {
 	SL_SCALAR_MAX,		   /* of input 0 */
@@ -48,7 +49,7 @@ SL_DEVICE float sl_scalars_value(const struct sl_args *args, const struct sl_blo
 	}
 }
 
-/* A unit is an element. */
+/* A unit is an element. Its destination may lie anywhere in a file: it need not be aligned. */
 SL_DEVICE uint64_t sl_scalars_units(const struct sl_args *args, const struct sl_block *block)
 {
 	(void)args;
@@ -57,7 +58,9 @@ SL_DEVICE uint64_t sl_scalars_units(const struct sl_args *args, const struct sl_
 
 SL_DEVICE void sl_scalars_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
 {
-	*(float *)(void *)(block->dst + i * sizeof(float)) = sl_scalars_value(args, block, i);
+	float value = sl_scalars_value(args, block, i);
+
+	memcpy(block->dst + i * sizeof(value), &value, sizeof(value));
 }
 
 #endif
