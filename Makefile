@@ -96,6 +96,7 @@ fs_cuda := -DHAVE_CUDA=$(if $(cuda_obj),1,0)
 slicer_src := $(wildcard slicer/*.c slicer/arch/*.c slicer/transforms/*.c slicer/recipes/*.c)
 fs_src     := $(wildcard fs/*.c)
 cuda_src   := $(filter-out cuda/runtime_cuda.c,$(wildcard cuda/*.c))
+stress_src := $(wildcard tests/stress/*.c)
 unit_src   := $(wildcard tests/unit/*.c)
 fuzz_src   := $(wildcard tests/fuzz/fuzz_*.c)
 
@@ -104,6 +105,8 @@ fs_obj     := $(fs_src:%.c=$(B)/%.o)
 cuda_obj   += $(cuda_src:%.c=$(B)/%.o) $(B)/cuda/kernels_host.o
 unit_obj   := $(unit_src:%.c=$(B)/%.o)
 fuzz_obj   := $(fuzz_src:%.c=$(B)/%.o)
+more_obj   := $(B)/tests/kernel/case.o $(stress_src:%.c=$(B)/%.o)
+stress_bin := $(stress_src:tests/stress/%.c=$(B)/stress-%)
 fuzz_bin   := $(fuzz_src:tests/fuzz/%.c=$(B)/%)
 
 all: $(B)/rankfs ## build rankfs (the default)
@@ -139,6 +142,10 @@ $(fuzz_bin): $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -fsanitize=fuzzer -o $@ $^ $(slicer_libs)
 
+$(stress_bin): $(B)/stress-%: $(B)/tests/stress/%.o $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
+	$(say) LINK $@
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs) $(cuda_libs) $(thread_libs)
+
 fuzz-targets: $(fuzz_bin)
 
 $(fs_obj): $(wildcard build/deps/libfuse/stamp)
@@ -162,7 +169,7 @@ $(B)/cuda/kernels_host.o: cuda/kernels.cu
 
 $(B)/cuda/runtime_cuda.o: private all_cflags += -isystem $(cuda_home)/include
 
--include $(patsubst %.o,%.d,$(slicer_obj) $(fs_obj) $(unit_obj) $(fuzz_obj) $(cuda_obj) $(kernel_obj))
+-include $(patsubst %.o,%.d,$(slicer_obj) $(fs_obj) $(unit_obj) $(fuzz_obj) $(cuda_obj) $(more_obj))
 
 # ---------------------------------------------------------------- install
 deps: ## install what building and testing needs (Debian, root), and build libfuse where the system's is too old
@@ -197,6 +204,7 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/libkernels.a $(B)/unit"
+stress_tests := $(stress_src:tests/stress/%.c=build/tsan/stress-%)
 kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case"
 oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
@@ -206,7 +214,8 @@ check: deps ## install what is missing, build all modes, run every test
 # A make of its own: what `deps` has installed changes what this file finds.
 check-built: $(B)/rankfs $(B)/unit $(B)/kernel-case build-fuzz
 	$(MAKE) MODE=asan build/asan/rankfs build/asan/unit
-	tests/run.sh $(layer_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
+	$(MAKE) MODE=tsan $(stress_tests)
+	tests/run.sh $(layer_tests) $(stress_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
 		$(asan_tests) $(kernel_tests) $(oracle_tests)
 
 unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
@@ -220,6 +229,10 @@ check-oracle: $(B)/rankfs ## compare every tensor with what the real engine hold
 
 check-kernel: $(B)/kernel-case ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
 	tests/run.sh $(kernel_tests)
+
+check-stress: ## many threads at once, under ThreadSanitizer
+	$(MAKE) MODE=tsan $(stress_tests)
+	tests/run.sh $(stress_tests)
 
 check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inputs (FUZZ_SECONDS)
 	tests/run.sh $(fuzz_tests)
@@ -258,5 +271,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
-.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-fuzz build-fuzz fuzz-targets \
+.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-stress check-fuzz build-fuzz fuzz-targets \
 	check-engines layers demo bench bench-quick format clean help
