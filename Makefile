@@ -258,7 +258,7 @@ bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 
 # ---------------------------------------------------------------- the rest
 c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.c \
-	tests/fuzz/*.[ch])
+	tests/fuzz/*.[ch] tests/stress/*.c tests/cli/*.c)
 
 format: ## show where clang-format would change something
 	clang-format --dry-run --Werror $(c_files)

@@ -446,7 +446,7 @@ static void print_settings(FILE *out, struct stats *stats)
 	fprintf(out, "engine=%s\n", options->engine ? sl_engines[options->engine - 1].name : "");
 	fprintf(out, "layout=%s\n", options->layout);
 	fprintf(out, "part=%" PRIu64 "\n", options->part_bytes);
-	fprintf(out, "gpu=%s\n", options->gpu ? sl_gpu_names[options->gpu - 1] : "");
+	fprintf(out, "gpu=%s\n", sl_gpu_names[options->gpu ? options->gpu - 1 : SL_SM90]);
 	fprintf(out, "device=%s\n", device_text(setup->device, text, sizeof(text)));
 	if (options->read_ahead_kb != OPTIONS_AUTO)
 		fprintf(out, "ra=%" PRIu64 "\n", options->read_ahead_kb);
