@@ -105,7 +105,7 @@ fs_obj     := $(fs_src:%.c=$(B)/%.o)
 cuda_obj   += $(cuda_src:%.c=$(B)/%.o) $(B)/cuda/kernels_host.o
 unit_obj   := $(unit_src:%.c=$(B)/%.o)
 fuzz_obj   := $(fuzz_src:%.c=$(B)/%.o)
-more_obj   := $(B)/tests/kernel/case.o $(stress_src:%.c=$(B)/%.o)
+more_obj   := $(B)/tests/kernel/case.o $(B)/tests/kernel/bench.o $(stress_src:%.c=$(B)/%.o)
 stress_bin := $(stress_src:tests/stress/%.c=$(B)/stress-%)
 fuzz_bin   := $(fuzz_src:tests/fuzz/%.c=$(B)/%)
 
@@ -134,7 +134,7 @@ $(B)/unit: $(unit_obj) $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -o $@ $^ -lcriterion $(slicer_libs) $(cuda_libs) $(thread_libs)
 
-$(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
+$(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/tests/kernel/bench.o $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs) $(cuda_libs) $(thread_libs)
 
@@ -205,7 +205,13 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/libkernels.a $(B)/unit"
 stress_tests := $(stress_src:tests/stress/%.c=build/tsan/stress-%)
-kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case"
+kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case" "$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda-host" \
+	"tests/cuda.sh $(B)"
+# Other tests see no GPU.
+with_gpu     := $(if $(filter undefined,$(origin CUDA_VISIBLE_DEVICES)),env -u CUDA_VISIBLE_DEVICES,env \
+	CUDA_VISIBLE_DEVICES=$(CUDA_VISIBLE_DEVICES))
+gpu_tests     = "$(with_gpu) $(PYTHON) tests/kernel/check.py $(B)/kernel-case --gpu" \
+	"$(with_gpu) $(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda"
 oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
 check: deps ## install what is missing, build all modes, run every test
@@ -216,7 +222,7 @@ check-built: $(B)/rankfs $(B)/unit $(B)/kernel-case build-fuzz
 	$(MAKE) MODE=asan build/asan/rankfs build/asan/unit
 	$(MAKE) MODE=tsan $(stress_tests)
 	tests/run.sh $(layer_tests) $(stress_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
-		$(asan_tests) $(kernel_tests) $(oracle_tests)
+		$(asan_tests) $(kernel_tests) $(gpu_tests) $(oracle_tests)
 
 unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
 	tests/run.sh $(unit_tests)
@@ -227,8 +233,11 @@ check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
 
-check-kernel: $(B)/kernel-case ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
+check-kernel: $(B)/kernel-case $(B)/rankfs ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
 	tests/run.sh $(kernel_tests)
+
+check-gpu: $(B)/kernel-case ## the same by a GPU, at other sizes as well; skipped where there is none
+	tests/run.sh $(gpu_tests)
 
 check-stress: ## many threads at once, under ThreadSanitizer
 	$(MAKE) MODE=tsan $(stress_tests)
@@ -253,11 +262,14 @@ demo: deps ## mount a small checkpoint and show what is in it
 bench: $(B)/rankfs ## measure the mount against plain files
 	tests/bench.sh
 
+bench-gpu: $(B)/kernel-case ## how fast each kernel is, against a copy on the same GPU
+	$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case bench || test $$? -eq 77
+
 bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 	tests/bench.sh --quick
 
 # ---------------------------------------------------------------- the rest
-c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.c \
+c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.[ch] \
 	tests/fuzz/*.[ch] tests/stress/*.c tests/cli/*.c)
 
 format: ## show where clang-format would change something
@@ -271,5 +283,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
-.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-stress check-fuzz build-fuzz fuzz-targets \
-	check-engines layers demo bench bench-quick format clean help
+.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-gpu check-stress check-fuzz build-fuzz fuzz-targets \
+	check-engines layers demo bench bench-gpu bench-quick format clean help

@@ -266,7 +266,7 @@ static int send_facts(struct cuda *cuda, struct worker *worker, uint64_t len, st
 	if (ret)
 		return ret;
 	unsigned char *to = worker->facts + worker->facts_used;
-	ret = cuda->runtime->to_device(worker->stream, to, block->facts, len, err);
+	ret = cuda->runtime->copy(worker->stream, CUDA_TO_DEVICE, to, block->facts, len, err);
 	if (ret)
 		return ret;
 	worker->kept[worker->n_kept++] = (struct kept){ block->facts_serial, worker->facts_used };
@@ -312,7 +312,9 @@ static int send(struct cuda *cuda, struct worker *worker, const struct sl_block 
 		if (there->bytes[i] && !leased)
 			memcpy(worker->in + offs[i], block->bytes[i], n);
 	}
-	return len ? cuda->runtime->to_device(worker->stream, worker->device_in, worker->in, len, err) : 0;
+	if (len == 0)
+		return 0;
+	return cuda->runtime->copy(worker->stream, CUDA_TO_DEVICE, worker->device_in, worker->in, len, err);
 }
 
 /* Rows begin at multiples of 16 bytes on the device where that fits, so that these can be written at once. */
@@ -348,8 +350,8 @@ static int run_on(struct cuda *cuda, struct worker *worker, unsigned id, const s
 	if (!ret)
 		ret = runtime->launch(worker->stream, id, args, &there, cuda->n_blocks, err);
 	if (!ret)
-		ret = runtime->to_host(worker->stream, worker->out, worker->device_out,
-				       block->out.n_rows * there.stride, err);
+		ret = runtime->copy(worker->stream, CUDA_TO_HOST, worker->out, worker->device_out,
+				    block->out.n_rows * there.stride, err);
 	if (!ret)
 		ret = runtime->wait(worker->stream, err);
 	if (!ret)

@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 enum cuda_memory { CUDA_PINNED, CUDA_DEVICE };
+enum cuda_way { CUDA_TO_DEVICE, CUDA_TO_HOST, CUDA_ON_DEVICE };
 
 struct cuda_runtime {
 	/* Is there such a device (-1: the first)? Which, and how many blocks of threads it can run at once. */
@@ -22,13 +23,15 @@ struct cuda_runtime {
 	void (*free)(enum cuda_memory kind, void *memory);
 	int (*open_stream)(void **stream, struct sl_error *err);
 	void (*close_stream)(void *stream);
-	int (*to_device)(void *stream, void *to, const void *from, size_t len, struct sl_error *err);
-	int (*to_host)(void *stream, void *to, const void *from, size_t len, struct sl_error *err);
+	int (*copy)(void *stream, enum cuda_way way, void *to, const void *from, size_t len, struct sl_error *err);
 	/* All of the block's pointers are the device's. */
 	int (*launch)(void *stream, unsigned id, const struct sl_args *args, const struct sl_block *block,
 		      unsigned n_blocks, struct sl_error *err);
 	int (*wait)(void *stream, struct sl_error *err);
 };
+
+extern const struct cuda_runtime cuda_runtime; /* only where HAVE_CUDA is 1 */
+extern const struct cuda_runtime cuda_host_runtime;
 
 /* backend.c: the functions of a backend on some runtime. */
 int cuda_open(const struct cuda_runtime *runtime, void **state, int device, struct sl_error *err) SL_MUST_CHECK;

@@ -25,11 +25,26 @@ static int attribute(int *value, enum cudaDeviceAttr which, int device, struct s
 	return check(cudaDeviceGetAttribute(value, which, device), "cudaDeviceGetAttribute", err);
 }
 
+/* The runtime's own error for both is that the driver is too old. */
+static int check_driver(struct sl_error *err)
+{
+	int has = 0, ret = check(cudaDriverGetVersion(&has), "cudaDriverGetVersion", err);
+
+	if (!ret && has == 0)
+		return sl_fail(err, ENODEV, "there is no NVIDIA driver");
+	if (!ret && has / 1000 < CUDART_VERSION / 1000)
+		return sl_fail(err, ENODEV, "the NVIDIA driver does CUDA %d.%d, and this was built with %d.%d", has / 1000,
+			       has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+	return ret;
+}
+
 static int cuda_runtime_open(int *device, unsigned *n_blocks, struct sl_error *err)
 {
 	int n = 0, major = 0, minor = 0, processors = 0, threads = 0;
-	int ret = check(cudaGetDeviceCount(&n), "no CUDA device", err);
+	int ret = check_driver(err);
 
+	if (!ret)
+		ret = check(cudaGetDeviceCount(&n), "no CUDA device", err);
 	if (!ret && *device >= n)
 		ret = sl_fail(err, ENODEV, "there is no CUDA device %d: there are %d", *device, n);
 	*device = *device < 0 ? 0 : *device;
@@ -78,14 +93,19 @@ static void cuda_runtime_close_stream(void *stream)
 	cudaStreamDestroy(stream);
 }
 
-static int cuda_runtime_to_device(void *stream, void *to, const void *from, size_t len, struct sl_error *err)
+static int cuda_runtime_copy(void *stream, enum cuda_way way, void *to, const void *from, size_t len,
+			     struct sl_error *err)
 {
-	return check(cudaMemcpyAsync(to, from, len, cudaMemcpyHostToDevice, stream), "a copy to the device", err);
-}
+	static const struct {
+		enum cudaMemcpyKind kind;
+		const char *what;
+	} ways[] = {
+		[CUDA_TO_DEVICE] = { cudaMemcpyHostToDevice, "a copy to the device" },
+		[CUDA_TO_HOST] = { cudaMemcpyDeviceToHost, "a copy from the device" },
+		[CUDA_ON_DEVICE] = { cudaMemcpyDeviceToDevice, "a copy on the device" },
+	};
 
-static int cuda_runtime_to_host(void *stream, void *to, const void *from, size_t len, struct sl_error *err)
-{
-	return check(cudaMemcpyAsync(to, from, len, cudaMemcpyDeviceToHost, stream), "a copy from the device", err);
+	return check(cudaMemcpyAsync(to, from, len, ways[way].kind, stream), ways[way].what, err);
 }
 
 static int cuda_runtime_launch(void *stream, unsigned id, const struct sl_args *args, const struct sl_block *block,
@@ -99,22 +119,21 @@ static int cuda_runtime_wait(void *stream, struct sl_error *err)
 	return check(cudaStreamSynchronize(stream), "waiting for the device", err);
 }
 
-static const struct cuda_runtime runtime = {
+const struct cuda_runtime cuda_runtime = {
 	.open = cuda_runtime_open,
 	.enter = cuda_runtime_enter,
 	.alloc = cuda_runtime_alloc,
 	.free = cuda_runtime_free,
 	.open_stream = cuda_runtime_open_stream,
 	.close_stream = cuda_runtime_close_stream,
-	.to_device = cuda_runtime_to_device,
-	.to_host = cuda_runtime_to_host,
+	.copy = cuda_runtime_copy,
 	.launch = cuda_runtime_launch,
 	.wait = cuda_runtime_wait,
 };
 
 static int open_cuda(void **state, int device, struct sl_error *err)
 {
-	return cuda_open(&runtime, state, device, err);
+	return cuda_open(&cuda_runtime, state, device, err);
 }
 
 CUDA_BACKEND(sl_backend_cuda, open_cuda);

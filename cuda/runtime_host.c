@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERATIONS_MAX = 8, RANGES_MAX = 16 * CUDA_WORKERS, RUBBISH = 0xA5, GRID = 24 };
+enum { OPERATIONS_MAX = 64, RANGES_MAX = 16 * CUDA_WORKERS, RUBBISH = 0xA5, GRID = 24 };
 
 /* ---- faults ---- */
 
@@ -161,18 +161,12 @@ static int illegal_address(struct sl_error *err)
 	return sl_fail(err, ENODEV, "an address that is not the device's");
 }
 
-static int host_to_device(void *stream, void *to, const void *from, size_t len, struct sl_error *err)
+static int host_copy(void *stream, enum cuda_way way, void *to, const void *from, size_t len, struct sl_error *err)
 {
 	const struct operation operation = { .to = to, .from = from, .len = len };
+	bool right = is_device(to, len) == (way != CUDA_TO_HOST) && is_device(from, len) == (way != CUDA_TO_DEVICE);
 
-	return is_device(to, len) && !is_device(from, 1) ? put(stream, &operation, err) : illegal_address(err);
-}
-
-static int host_to_host(void *stream, void *to, const void *from, size_t len, struct sl_error *err)
-{
-	const struct operation operation = { .to = to, .from = from, .len = len };
-
-	return is_device(from, len) && !is_device(to, 1) ? put(stream, &operation, err) : illegal_address(err);
+	return right ? put(stream, &operation, err) : illegal_address(err);
 }
 
 static bool are_device(const struct sl_block *block)
@@ -233,22 +227,21 @@ static int host_enter(int device, struct sl_error *err)
 	return 0;
 }
 
-static const struct cuda_runtime runtime = {
+const struct cuda_runtime cuda_host_runtime = {
 	.open = host_open,
 	.enter = host_enter,
 	.alloc = host_alloc,
 	.free = host_free,
 	.open_stream = host_open_stream,
 	.close_stream = host_close_stream,
-	.to_device = host_to_device,
-	.to_host = host_to_host,
+	.copy = host_copy,
 	.launch = host_launch,
 	.wait = host_wait,
 };
 
 static int open_host(void **state, int device, struct sl_error *err)
 {
-	return cuda_open(&runtime, state, device, err);
+	return cuda_open(&cuda_host_runtime, state, device, err);
 }
 
 CUDA_BACKEND(sl_backend_cuda_host, open_host);

@@ -12,6 +12,7 @@
  *      device=cuda-host   the backend for GPUs, on the processor; with full=N or lost=N the device fails from its N-th allocation or
  *                         operation on, and the processor must have taken over
  *      device=cuda        a GPU
+ *      device=bench       a GPU, and says how fast (bench.h); bench-host: the same on the processor
  *
  * check.py compares.
  */
@@ -19,6 +20,7 @@
 #include "fs/device.h"
 #include "slicer/model.h"
 #include "slicer/post.h"
+#include "tests/kernel/bench.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,8 +51,10 @@ static const struct sl_backend backend_units = { .name = "units", .run = run_uni
 
 #if HAVE_CUDA
 static const struct sl_backend *const gpu = &sl_backend_cuda;
+static const struct cuda_runtime *const gpu_runtime = &cuda_runtime;
 #else
 static const struct sl_backend *const gpu = NULL;
+static const struct cuda_runtime *const gpu_runtime = NULL;
 #endif
 
 static struct cuda_counts fail_from;
@@ -89,6 +93,15 @@ static int open_host(struct sl_model *model)
 	return 0;
 }
 
+static int open_bench(struct sl_model *model, const struct cuda_runtime *runtime)
+{
+	if (!runtime)
+		return sl_fail(&err, ENODEV, "built without CUDA");
+	bench_use(runtime);
+	model->backend = &bench_backend;
+	return model->backend->open(&model->backend_state, -1, &err);
+}
+
 static int open_backend(struct sl_model *model)
 {
 	if (!strcmp(who, "units"))
@@ -97,6 +110,8 @@ static int open_backend(struct sl_model *model)
 		return open_host(model);
 	else if (!strcmp(who, "cuda"))
 		return model->backend = gpu, open_gpu(&model->backend_state);
+	else if (!strcmp(who, "bench") || !strcmp(who, "bench-host"))
+		return open_bench(model, strcmp(who, "bench") ? &cuda_host_runtime : gpu_runtime);
 	else if (strcmp(who, "cpu") != 0)
 		return sl_fail(&err, EINVAL, "device %s is not known", who);
 	return 0;

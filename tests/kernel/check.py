@@ -136,4 +136,5 @@ def main():
     return equal != cases or cases == 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
