@@ -5,6 +5,8 @@
  * is only good to know.
  */
 #include "fs/command.h"
+#include "fs/device.h"
+#include "fs/gpu.h"
 #include "fs/memory.h"
 #include "fs/options.h"
 #include "fs/print.h"
@@ -292,13 +294,31 @@ static void check_other_users(struct finding *finding)
 
 static void check_gpu(struct finding *finding)
 {
-	char line[200];
+	struct sl_error err = SL_ERROR_INIT;
+	struct gpu gpu;
 
-	read_line("/proc/driver/nvidia/version", "NVRM version: ", line, sizeof(line));
-	if (*line)
-		say(finding, INFO, "%s", line);
+	if (gpu_find(&gpu, -1, &err))
+		say(finding, INFO, "none: %s", err.text);
 	else
-		say(finding, INFO, "no NVIDIA driver");
+		say(finding, INFO, "%s, compute capability %d.%d; %d of them; the driver does CUDA %d.%d", gpu.name,
+		    gpu.major, gpu.minor, gpu.n_devices, gpu.driver / 1000, gpu.driver % 1000 / 10);
+}
+
+/* Not a NO: the processor makes the same bytes. */
+static void check_computing(struct finding *finding)
+{
+	const struct options options = { .device = DEVICE_CUDA };
+	struct sl_error err = SL_ERROR_INIT;
+	struct device *device = NULL;
+	struct gpu gpu;
+
+	if (gpu_find(&gpu, -1, &err))
+		say(finding, INFO, "on the processor");
+	else if (device_open(&device, &options, &err))
+		say(finding, INFO, "on the processor: %s", err.text);
+	else
+		say(finding, INFO, "on the processor, or on the GPU with -o device=auto");
+	device_close(device);
 }
 
 /* To add a check: a row. A NO of a vital one means that nothing can be mounted. */
@@ -321,6 +341,7 @@ static const struct check {
 	{ "open files", check_open_files, false },
 	{ "other users", check_other_users, false },
 	{ "gpu", check_gpu, false },
+	{ "computing", check_computing, false },
 };
 
 static const struct {

@@ -7,6 +7,7 @@
  */
 #include "fs/command.h"
 #include "fs/daemon.h"
+#include "fs/device.h"
 #include "fs/knobs.h"
 #include "fs/log.h"
 #include "fs/memory.h"
@@ -32,6 +33,7 @@ struct mount {
 	struct options options;
 	bool foreground, debug, help, version;
 	char source[PATH_MAX], mountpoint[PATH_MAX]; /* absolute */
+	struct device *device;
 	struct sl_model *model;
 	struct tree *tree;
 	struct stats *stats;
@@ -105,6 +107,17 @@ static int open_source(struct mount *mount, const char *source, struct sl_error 
 	return sl_model_open(&mount->model, mount->source, &options, err);
 }
 
+/* Asked now, so that a missing GPU is said on the terminal; opened after the fork. */
+static int open_device(struct mount *mount, struct sl_error *err)
+{
+	int rc = device_open(&mount->device, &mount->options, err);
+
+	if (!rc)
+		device_use(mount->device, mount->model);
+	device_default_gpu(&mount->options);
+	return rc;
+}
+
 static int open_tree(struct mount *mount, struct sl_error *err)
 {
 	const struct tree_options options = options_for_tree(&mount->options, mount->mountpoint);
@@ -118,6 +131,8 @@ static int prepare(struct mount *mount, const char *source, const char *mountpoi
 
 	if (!rc)
 		rc = mountpoint_check(mountpoint, mount->source, mount->mountpoint, err);
+	if (!rc)
+		rc = open_device(mount, err);
 	return rc ? rc : open_tree(mount, err);
 }
 
@@ -251,6 +266,7 @@ static int open_stats(struct mount *mount, struct sl_error *err)
 	struct stats_setup setup = {
 		.model = mount->model,
 		.options = &mount->options,
+		.device = mount->device,
 		.source = mount->source,
 		.mountpoint = mount->mountpoint,
 		.libfuse = serve_libfuse_version(),
@@ -321,6 +337,7 @@ static void close_mount(struct mount *mount)
 	stats_close(mount->stats);
 	if (mount->model)
 		sl_model_close(mount->model);
+	device_close(mount->device);
 }
 
 static int mount_source(struct mount *mount, const char *source, const char *mountpoint)

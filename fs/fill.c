@@ -8,6 +8,7 @@
  */
 #include "fs/fill.h"
 #include "fs/guard.h"
+#include "slicer/backend.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -395,6 +396,13 @@ static int scatter(struct work *work)
 	return rc == -EFAULT ? explain(shard, work->err) : rc;
 }
 
+/* This thread was cut off while a backend worked for it. */
+static void abandon(const struct sl_model *model)
+{
+	if (model->backend && model->backend->abandon)
+		model->backend->abandon(model->backend_state);
+}
+
 int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
 {
 	struct work work = { fill, &fill->units[unit], NULL, err };
@@ -403,6 +411,8 @@ int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
 	if (!work.unit->piece)
 		return scatter(&work);
 	rc = run_guarded(&work, make_alone);
+	if (rc == -EFAULT)
+		abandon(fill->model);
 	return rc == -EFAULT ? sl_fail(err, EIO, "there is no memory to hold a staged file") : rc;
 }
 

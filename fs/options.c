@@ -6,6 +6,7 @@
  */
 #include "fs/options.h"
 #include "fs/command.h"
+#include "fs/device.h"
 #include "slicer/engine.h"
 #include <ctype.h>
 #include <errno.h>
@@ -20,6 +21,7 @@ enum option_kind {
 	SIZE_OR_OFF, /* the same, or "off" for 0 */
 	FORMAT,	     /* a name of formats[] */
 	GPU,	     /* a name of sl_gpu_names[] */
+	DEVICE,	     /* a name of devices[], or a device's number */
 	ENGINE,	     /* a name of sl_engines */
 	FLAG,	     /* no value: becomes 1 */
 	PASS,	     /* goes to the mount as it is */
@@ -49,7 +51,8 @@ static const struct option_row rows[] = {
 	{ "engine",  ENGINE, OPTION_TARGET(engine),        0,   0,            "show only this engine" },
 	{ "part",    SIZE,   OPTION_TARGET(part_bytes),    MiB, TiB,          "split weight files above this size (default 512M)" },
 	{ "format",  FORMAT, OPTION_TARGET(format),        0,   0,            "which naming of the weights to take (default auto)" },
-	{ "gpu",     GPU,    OPTION_TARGET(gpu),           0,   0,            "whose kernels' paddings experts get (default sm90)" },
+	{ "gpu",     GPU,    OPTION_TARGET(gpu),           0,   0,            "whose kernels' paddings experts get (default the GPU's that is here, else sm90)" },
+	{ "device",  DEVICE, OPTION_TARGET(device),        0,   DEVICES_MAX - 1, "what computes transforms: bytes are the same (default cpu)" },
 	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 0 when files are staged, else 4096)" },
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
 	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
@@ -125,6 +128,14 @@ static const char *const formats[] = {
 	[SL_FORMAT_MISTRAL] = "mistral",
 };
 
+static const char *const devices[] = {
+	[DEVICE_CPU] = "cpu",
+	[DEVICE_AUTO] = "auto",
+	[DEVICE_CUDA] = "cuda",
+};
+
+_Static_assert(sizeof(devices) / sizeof(devices[0]) == DEVICE_NUMBER, "a name for each choice");
+
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
 void options_init(struct options *options)
@@ -191,6 +202,9 @@ static const char *describe_range(const struct option_row *row, char *buf, size_
 	} else if (row->kind == GPU) {
 		for (size_t i = 0; i < SL_N_GPUS; i++)
 			append_name(buf, cap, sl_gpu_names[i]);
+	} else if (row->kind == DEVICE) {
+		snprintf(buf, cap, "%s, %s, %s, or a number from 0 to %d", devices[0], devices[1], devices[2],
+			 DEVICES_MAX - 1);
 	} else if (row->kind == FORMAT) {
 		for (size_t i = 0; i < N_FORMATS; i++)
 			append_name(buf, cap, formats[i]);
@@ -255,6 +269,19 @@ static bool parse_gpu(const char *text, uint64_t *value)
 	return gpu >= 0;
 }
 
+static bool parse_device(const struct option_row *row, const char *text, uint64_t *value)
+{
+	const char *rest;
+
+	for (*value = 0; *value < DEVICE_NUMBER; ++*value)
+		if (!strcmp(text, devices[*value]))
+			return true;
+	if (!parse_number(text, value, &rest) || *rest || *value > row->max)
+		return false;
+	*value += DEVICE_NUMBER;
+	return true;
+}
+
 static bool parse_value(const struct option_row *row, const char *text, uint64_t *value)
 {
 	const char *rest = "";
@@ -265,6 +292,8 @@ static bool parse_value(const struct option_row *row, const char *text, uint64_t
 		return parse_engine(text, value);
 	if (row->kind == GPU)
 		return parse_gpu(text, value);
+	if (row->kind == DEVICE)
+		return parse_device(row, text, value);
 	if (row->kind == SIZE_OR_OFF && !strcmp(text, "off")) {
 		*value = 0;
 		return true;

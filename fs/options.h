@@ -24,6 +24,7 @@ struct options {
 	uint64_t format;		 /* enum sl_format */
 	uint64_t part_bytes;		 /* 0: the default of view.h */
 	uint64_t gpu;			 /* 1 + enum sl_gpu; 0: the default of view.h */
+	uint64_t device;		 /* enum device_choice, or DEVICE_NUMBER + N */
 	uint64_t tp;			 /* show only this many ranks; 0: all that make sense */
 	uint64_t engine;		 /* show only this one: 1 + its index in sl_engines; 0: all */
 	char layout[SL_LAYOUT_NAME_MAX]; /* "tp8" for tp=8, else "" */

@@ -294,11 +294,13 @@ static void print_errors(FILE *out, struct stats *stats)
 static void print_status(FILE *out, struct stats *stats)
 {
 	const struct stats_setup *setup = &stats->setup;
+	char text[600];
 
 	fprintf(out, "rankfs %s: %s on %s\n", RANKFS_VERSION, setup->source, setup->mountpoint);
 	fprintf(out, "up: ");
 	print_duration(out, (now_ns() - stats->started) / 1000000000);
 	fprintf(out, "\nkernel: %s\nlibfuse: %s\nthreads: %u\n", stats->kernel, setup->libfuse, setup->threads);
+	fprintf(out, "computing: %s\n", device_text(setup->device, text, sizeof(text)));
 	print_stage(out, stats);
 	for (int i = 0; i < N_KNOBS; i++)
 		print_knob(out, &stats->knobs.knobs[i]);
@@ -437,12 +439,15 @@ static void print_settings(FILE *out, struct stats *stats)
 {
 	const struct stats_setup *setup = &stats->setup;
 	const struct options *options = setup->options;
+	char text[600];
 
 	fprintf(out, "source=%s\nmountpoint=%s\n", setup->source, setup->mountpoint);
 	fprintf(out, "format=%s\n", setup->model->shards.format == SL_FORMAT_MISTRAL ? "mistral" : "hf");
 	fprintf(out, "engine=%s\n", options->engine ? sl_engines[options->engine - 1].name : "");
 	fprintf(out, "layout=%s\n", options->layout);
 	fprintf(out, "part=%" PRIu64 "\n", options->part_bytes);
+	fprintf(out, "gpu=%s\n", sl_gpu_names[options->gpu ? options->gpu - 1 : SL_SM90]);
+	fprintf(out, "device=%s\n", device_text(setup->device, text, sizeof(text)));
 	if (options->read_ahead_kb != OPTIONS_AUTO)
 		fprintf(out, "ra=%" PRIu64 "\n", options->read_ahead_kb);
 	fprintf(out, "threads=%u\n", setup->threads);

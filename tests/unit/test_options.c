@@ -1,6 +1,7 @@
 /*
  * test_options.c - what -o accepts, where it goes, and what it says of the rest.
  */
+#include "fs/device.h"
 #include "fs/mountinfo.h"
 #include "fs/options.h"
 #include <criterion/criterion.h>
@@ -70,6 +71,29 @@ Test(options, sizes)
 	}
 }
 
+Test(options, devices)
+{
+	static const struct {
+		const char *text;
+		uint64_t device;
+	} devices[] = {
+		{ "", DEVICE_CPU },
+		{ "device=cpu", DEVICE_CPU },
+		{ "device=auto", DEVICE_AUTO },
+		{ "device=cuda", DEVICE_CUDA },
+		{ "device=0", DEVICE_NUMBER },
+		{ "device=63", DEVICE_NUMBER + 63 },
+	};
+
+	for (size_t i = 0; i < LEN(devices); i++) {
+		struct options options;
+		struct sl_error err;
+
+		cr_assert_eq(parse(&options, devices[i].text, &err), 0, "%s: %s", devices[i].text, err.text);
+		cr_assert_eq(options.device, devices[i].device, "%s", devices[i].text);
+	}
+}
+
 /* What mount(8) and fstab bring along. */
 Test(options, fstab)
 {
@@ -124,6 +148,12 @@ static const struct {
 	{ "engine=ollama", "option 'engine=ollama': wanted is vllm" },
 	{ "ra=1048577", "a number from 0 to 1048576" },
 	{ "threads=0", "a number from 1 to 1024" },
+	{ "device=gpu", "option 'device=gpu': wanted is cpu, auto, cuda, or a number from 0 to 63" },
+	{ "device=64", "a number from 0 to 63" },
+	{ "device=-1", "a number from 0 to 63" },
+	{ "device=0x", "a number from 0 to 63" },
+	{ "device", "option 'device': wanted is cpu" },
+	{ "gpu=sm75", "option 'gpu=sm75': wanted is sm80, sm89, sm90, sm100" },
 	{ "remount,ro", "option 'remount': a mount cannot change" },
 	{ "direct_io", "option 'direct_io': engines map" },
 	{ "tp=\x1b[31m", "option 'tp=\\x1b[31m'" },
