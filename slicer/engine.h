@@ -71,6 +71,8 @@ struct sl_engine {
 	uint64_t part_bytes;		   /* the size at which they are, unless the options say another; 0: 512 MiB */
 	bool source_files; /* a weight file that would hold just what a source file does is that file, byte for byte */
 	const struct sl_choice *choices; /* how loaded modules are processed (process.h); NULL: they stay as they are */
+	bool picks_kernels;		 /* a layout's name says with which kernels, for which GPU */
+	bool sglang;			 /* holds what rows of architectures say that SGLang has instead (arch.h) */
 	bool turns;			 /* matrices that it holds as views with swapped axes are stored so */
 	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 

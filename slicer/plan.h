@@ -188,10 +188,13 @@ int sl_gpt_oss_plan(struct sl_plan *plan);
 char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_gpt_oss_beside(struct sl_plan *plan);
 
-/* engine_meta.c */
+/* engine_sglang.c */
+extern const struct sl_choice sl_sglang_choices[];
 int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
-		    struct sl_error *err); /* engine_sglang.c */
+		    struct sl_error *err);
+int sl_sglang_plan(struct sl_plan *plan);
 
+/* engine_meta.c */
 int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		  struct sl_error *err);
 int sl_meta_plan(struct sl_plan *plan);

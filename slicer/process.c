@@ -466,7 +466,7 @@ int sl_process_check(const struct sl_model *model, const struct sl_engine *engin
 		uint64_t layers = sl_stack_layers(model, stack);
 		for (uint64_t l = 0; l < layers && !ret; l++) {
 			for (unsigned r = 0; r < stack->n_weights && !ret; r++)
-				ret = check_row(model, engine, layout, &stack->weights[r],
+				ret = check_row(model, engine, layout, sl_row_in(engine, &stack->weights[r]),
 						sl_bound_at(model, s, l, r, 0), err);
 		}
 	}
@@ -477,7 +477,7 @@ void sl_process_settle(const struct sl_model *model, const struct sl_engine *eng
 {
 	struct sl_layout with = *layout;
 
-	for (int k = SL_KERNELS_AUTO; engine->choices && !layout->kernels && k < SL_N_KERNELS; k++) {
+	for (int k = SL_KERNELS_AUTO; engine->picks_kernels && !layout->kernels && k < SL_N_KERNELS; k++) {
 		struct sl_error unused = SL_ERROR_INIT;
 		with.kernels = (enum sl_kernels)k;
 		if (sl_layout_check(model, engine, &with, &unused) == 0) {

@@ -145,14 +145,19 @@ static const struct sl_cache_scale compressed_cache[] = {
 	{ "v_zero_point", "v_proj.v_zero_point|v_zero_point",               true,  true, 0 },
 	{ "q_zero_point", "q_zero_point",                                   true,  true, 0 },
 };
+static const struct sl_cache_scale fp8_cache_after[] = {
+	{ "k_scale", K_SCALES, false, false, 1 },
+	{ "v_scale", V_SCALES, false, false, 1 },
+};
 #define CACHE(table) .cache_scales = table, .n_cache_scales = sizeof(table) / sizeof((table)[0])
+#define AFTER(table) .after = table, .n_after = sizeof(table) / sizeof((table)[0])
 
 static const struct sl_scheme none = {
 	"none", "BF16, F16, F32", NULL, STORAGES(&sl_plain),
 };
 static const struct sl_scheme fp8 = {
 	"fp8", "FP8, per tensor or in blocks", NULL,
-	STORAGES(&fp8_block, &fp8_block_e8m0, &fp4_experts, &fp8_tensor, &sl_plain), CACHE(fp8_cache),
+	STORAGES(&fp8_block, &fp8_block_e8m0, &fp4_experts, &fp8_tensor, &sl_plain), CACHE(fp8_cache), AFTER(fp8_cache_after),
 };
 static const struct sl_scheme fbgemm_fp8 = {
 	"fbgemm_fp8", "FP8 per channel (fbgemm)", NULL, STORAGES(&fbgemm, &sl_plain), .convert_unlisted = true,

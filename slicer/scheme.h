@@ -109,6 +109,8 @@ struct sl_scheme {
 	const struct sl_storage *const *storages; /* NULL-terminated, tried in order */
 	const struct sl_cache_scale *cache_scales;
 	unsigned n_cache_scales;
+	const struct sl_cache_scale *after; /* those that SGLang's layers have once it has post-processed */
+	unsigned n_after;
 	bool cache_scales_of_mla; /* MLA layers have them too */
 	bool lists_modules;	  /* config.json must list the quantised modules (vLLM, GPTQ) */
 	bool convert_unlisted; /* a float weight that no ignore list names is converted and gets the components' fills */

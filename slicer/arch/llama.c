@@ -33,7 +33,7 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
@@ -81,7 +81,7 @@ static const struct sl_weight native_head[] = {
 
 static const struct sl_stack native_stacks[] = {
 	{ .name = "", .hf = "model.", SL_WEIGHTS(native_before) },
-	{ .name = "layers.%u.", .hf = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(native_layer) },
+	{ .name = "layers.%u.", .hf = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(native_layer) },
 	{ .name = "", .hf = "model.", SL_WEIGHTS(native_norm) },
 	{ .name = "", SL_WEIGHTS(native_head) },
 };
