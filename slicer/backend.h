@@ -17,6 +17,7 @@
 #define SLICER_BACKEND_H
 
 #include "slicer/error.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -40,6 +41,7 @@ struct sl_args {
 	struct {
 		uint64_t rows, row_bytes; /* of a member of the input that are there; beyond them lie zeros */
 	} in[SL_INPUTS_MAX];
+	bool strict;		   /* refuse inputs of which no engine's result is certain (transform.h, .check) */
 	uint64_t p[SL_PARAMS_MAX]; /* what they mean is the transform's business: slicer/transforms/NAME.h */
 };
 

@@ -166,6 +166,8 @@ static int make_piece(const struct sl_post *post, const struct sl_transform *t, 
 		return out_of_memory(post);
 	list_parts(t, parts);
 	*copy = *t;
+	copy->module = post->module;
+	copy->args.strict = post->strict;
 	*compound = (struct sl_compound){ .n = n, .parts = parts, .transform = copy };
 	*piece = (struct sl_piece){
 		.op = SL_OP_TRANSFORM, .len = sl_transform_len(&t->args), .run = t->args.row_bytes, .compound = compound

@@ -47,6 +47,9 @@ struct sl_post_facts {
 	bool symmetric, fixed; /* INT8 activations: without a zero point; with scales of their own */
 	const char *backend;   /* which of several kernels; NULL: the usual one */
 	uint64_t align;	       /* to what a kernel wants sizes rounded up */
+	uint64_t rows;	       /* of the weight that scales belong to */
+	uint64_t refine[2];    /* parts of a block in rows and in columns that get the block's scale each */
+	unsigned ranks;	       /* all of them, where a recipe makes what each has */
 };
 
 struct sl_post {
@@ -54,7 +57,9 @@ struct sl_post {
 	const char *prefix;   /* of their names: "model.layers.0.self_attn.qkv_proj." */
 	const struct sl_loaded *loaded;
 	unsigned n_loaded;
-	bool *used; /* per loaded tensor: a recipe has asked for it; NULL: nobody wants to know */
+	const char *module; /* its whole name, for messages of what is read later; NULL: none */
+	bool strict;	    /* sl_args.strict of what is made */
+	bool *used;	    /* per loaded tensor: a recipe has asked for it; NULL: nobody wants to know */
 	struct sl_post_facts facts;
 };
 
@@ -122,7 +127,7 @@ struct sl_recipe {
 
 /* clang-format off */
 /* To add a recipe: a line here, and its function sl_post_NAME in a file of slicer/recipes/. Names are those of KERNEL.md's cases. */
-#define SL_RECIPES(X)                                                                                                          \
+#define SL_RECIPES(X)                                                                                                    \
 	X(fp8_tensor,          "FP8 codes of fused matrices to the largest of their scales")                                   \
 	X(fp8_tensor_modelopt, "FP8 codes of fused matrices to the largest of their scales, where these differ")               \
 	X(fp8_channel,         "FP8 codes as they are, one scale a row")                                                       \
@@ -138,7 +143,46 @@ struct sl_recipe {
 	X(block_ue8m0,         "FP8 blocks to scales that are powers of two")                                                  \
 	X(mla,                 "W_UK_T and W_UV, in the model's dtype")                                                        \
 	X(int8_w8a8,           "INT8 as it is, one scale a row")                                                               \
-	X(moe_w31,             "experts' halves swapped: up before gate")
+	X(moe_w31,             "experts' halves swapped: up before gate")                                                      \
+	X(awq_to_standard,     "AWQ's packing to GPTQ's")                                                                      \
+	X(marlin_repack_gptq,  "GPTQ's packing to Marlin's tiles")                                                             \
+	X(marlin_repack_awq,   "AWQ's packing to Marlin's tiles")                                                              \
+	X(marlin_padded_nk,    "sizes to which Marlin pads linear layers")                                                     \
+	X(marlin_gptq,         "GPTQ for Marlin: tiles, scales and bias in their order, padded")                               \
+	X(marlin_ct_wna16,     "packed integers for Marlin: tiles, scales and zero points in their order, padded")             \
+	X(marlin_awq,          "AWQ for Marlin: tiles, scales and zero points in their order, padded")                         \
+	X(marlin_fp8,          "FP8 for Marlin: tiles, scales in the model's dtype with the exponent's offset, padded")        \
+	X(marlin_mxfp8,        "MXFP8 for Marlin: tiles, scales in their order, padded")                                       \
+	X(marlin_nvfp4,        "NVFP4 for Marlin: tiles, scales without sign, a global scale that matches, padded")            \
+	X(marlin_mxfp4,        "MXFP4 for Marlin: tiles, scales in their order, padded")                                       \
+	X(marlin_mxfp4_scale,  "MXFP4's scales for Marlin")                                                                    \
+	X(marlin_moe_wna16,    "packed integers of experts for Marlin, the intermediate size padded")                          \
+	X(marlin_moe_awq,      "AWQ of experts for Marlin, the intermediate size padded")                                      \
+	X(marlin_moe_fp8,      "FP8 of experts for Marlin, the intermediate size padded")                                      \
+	X(marlin_moe_mxfp8,    "MXFP8 of experts for Marlin, the intermediate size padded")                                    \
+	X(marlin_moe_nvfp4,    "NVFP4 of experts for Marlin, the intermediate size padded")                                    \
+	X(marlin_moe_mxfp4,    "MXFP4 of experts for Marlin")                                                                  \
+	X(moe_block_shape,     "blocks of FP8 experts that a rank's share cuts: finer ones, or padding")                       \
+	X(moe_fp8_tensor,      "FP8 codes of an expert's two halves to the larger of their scales")                            \
+	X(moe_fp8_input,       "one scale for the activations of all experts: the largest")                                    \
+	X(moe_fp8_fi_cutlass,  "FP8 experts for FlashInfer: up before gate, padded, block scales of at least 1e-10")           \
+	X(moe_scale_refine,    "scales of smaller blocks, for every rank")                                                     \
+	X(moe_tp_padded,       "experts in whole blocks for every rank, the last ranks' padded")                               \
+	X(nvfp4_global_ct,     "NVFP4: one scale for fused matrices, the inverse of the largest divisor")                      \
+	X(nvfp4_global_modelopt, "NVFP4: one scale for fused matrices, the largest")                                           \
+	X(swizzle_nvfp4,       "scales in tiles of 128 rows and 4 columns")                                                    \
+	X(swizzle_mxfp8,       "scales in tiles of 128 rows and 4 columns, flat")                                              \
+	X(swizzle_mxfp4,       "scales in tiles of 128 rows and 4 columns, flat")                                              \
+	X(nvfp4_pad,           "4-bit weights padded to a kernel's multiples")                                                 \
+	X(nvfp4_moe,           "NVFP4 experts for CUTLASS: scales in tiles, FlashInfer's with up before gate")                 \
+	X(nvfp4_moe_cutedsl,   "NVFP4 experts for CuTe-DSL: padded, 64 rows of up and of gate in turn, scales in tiles")       \
+	X(gpt_oss_fi_cutlass,  "MXFP4 experts for FlashInfer CUTLASS: up before gate, scales in tiles")                        \
+	X(trtllm_bf16,         "BF16 experts for TensorRT-LLM: rows shuffled, in blocks of 128 bytes")                         \
+	X(trtllm_fp8,          "FP8 experts for TensorRT-LLM: rows shuffled, blocks of 128 bytes with block scales")           \
+	X(trtllm_nvfp4,        "NVFP4 experts for TensorRT-LLM: padded, rows shuffled, scales in tiles")                       \
+	X(trtllm_gpt_oss,      "MXFP4 experts for TensorRT-LLM: rows shuffled, scales in tiles, F32 biases")                   \
+	X(deepgemm_sf,         "exponents of scales, four to a word, column by column: DeepGEMM on Blackwell")                 \
+	X(e8m0_to_f32,         "powers of two as F32 scales")
 /* clang-format on */
 
 #define SL_RECIPE_FUNCTION(id, text) int sl_post_##id(const struct sl_post *post);

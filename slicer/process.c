@@ -224,7 +224,13 @@ static int take_step(struct process *p, const struct sl_module *modules, unsigne
 	struct sl_arena *arena = &p->plan->view->arena;
 	struct sl_plan made = *p->plan;
 	struct set now = { .n = set->n }, then = { .n = 0 };
-	struct sl_post post = { .plan = &made, .prefix = "", .loaded = now.list, .n_loaded = now.n, .used = now.used };
+	struct sl_post post = { .plan = &made,
+				.prefix = "",
+				.module = prefix,
+				.strict = true,
+				.loaded = now.list,
+				.n_loaded = now.n,
+				.used = now.used };
 	int ret = 0;
 
 	made.tensors = NULL, made.pieces = NULL, made.first_piece = NULL, made.columns = NULL;

@@ -1,13 +1,14 @@
 /*
- * transform.c - reading what a transform makes: a range of bytes is cut into blocks of whole granules that fit into scratch on
- * the stack, each made from the rectangles of the inputs that it needs. Where a range begins or ends inside a granule, the
- * granule is made whole and the rest of it dropped.
+ * transform.c - reading what a transform makes: a range of bytes is cut in two, and those again, until it is blocks of whole
+ * granules of which the inputs fit into scratch on the stack. Each is made from the rectangles of the inputs that it needs, where
+ * it is wanted. Where a range begins or ends inside a granule, the granule is made whole and the rest of it dropped.
  */
 #include "slicer/transform.h"
 
 #include "slicer/model.h"
 
 #include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 
@@ -17,7 +18,12 @@
 SL_TRANSFORMS(DECLARE)
 const struct sl_transform_row *const sl_transforms[SL_N_TRANSFORMS] = { SL_TRANSFORMS(ROW) };
 
-enum { ALIGN = 64 }; /* of each input of a block */
+enum {
+	ALIGN = 64,    /* of each input of a block */
+	RUN = 1 << 10, /* bytes that could be read in the time that it takes to ask for more */
+	BLOCK_IN = 256
+		   << 10, /* of inputs that are held at once if a granule does not need more: they are to stay cached */
+};
 
 static uint64_t min(uint64_t a, uint64_t b)
 {
@@ -134,6 +140,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, str
 		unknown = 0;
 	}
 	int ret = sl_transforms[t->id]->learn(model, t, t->facts->bytes, err);
+	if (ret && t->module)
+		sl_error_prefix(err, "%s", SL_ESC(t->module));
 	atomic_store(&t->facts->state, ret ? 0 : 2);
 	return ret;
 }
@@ -152,49 +160,67 @@ static uint64_t bytes_needed(const struct sl_transform *t, const struct sl_rect 
 	return bytes;
 }
 
-/* Halve a block along rows or bytes, in whole granules; false when there is nothing to halve. */
-static bool halve(struct sl_rect *rect, bool rows, uint64_t granule_rows, uint64_t granule_bytes)
+/* The two parts of a range of whole granules, cut near its middle where the cut is a multiple of many of them: orders of rows
+ * mix those of aligned groups, which are not to be read twice. */
+static void cut_range(uint64_t at, uint64_t n, uint64_t granule, uint64_t *first)
 {
-	uint64_t *n = rows ? &rect->n_rows : &rect->n_cols, granule = rows ? granule_rows : granule_bytes;
+	uint64_t from = at / granule, granules = (n + granule - 1) / granule, middle = granules / 2, unit = 1;
 
-	if (*n <= granule)
-		return false;
-	*n = up((*n + 1) / 2, granule);
-	return true;
+	while (unit * 2 <= middle)
+		unit *= 2;
+	*first = ((from + middle + unit / 2) / unit * unit - from) * granule;
 }
 
-/* Make the block smaller: along the axis that leaves the longer runs to read. */
-static bool shrink(const struct sl_transform *t, struct sl_rect *rect, uint64_t granule_rows, uint64_t granule_bytes)
+/* Cut a block along rows or bytes; false when it has one granule of them. */
+static bool cut_along(const struct sl_transform *t, bool rows, const struct sl_rect *rect, struct sl_rect part[2])
 {
-	struct sl_rect by_rows = *rect, by_bytes = *rect, in_rows[SL_INPUTS_MAX], in_bytes[SL_INPUTS_MAX];
-	bool can_rows = halve(&by_rows, true, granule_rows, granule_bytes),
-	     can_bytes = halve(&by_bytes, false, granule_rows, granule_bytes);
+	uint64_t granule[2], first, n = rows ? rect->n_rows : rect->n_cols;
 
-	if (!can_rows && !can_bytes)
+	sl_transforms[t->id]->granule(&t->args, &granule[0], &granule[1]);
+	if (n <= granule[!rows])
 		return false;
-	if (can_rows && can_bytes) {
-		bytes_needed(t, &by_rows, in_rows);
-		bytes_needed(t, &by_bytes, in_bytes);
-		can_rows = in_rows[0].n_cols >= in_bytes[0].n_cols;
+	cut_range(rows ? rect->row : rect->col, n, granule[!rows], &first);
+	part[0] = part[1] = *rect;
+	if (rows) {
+		part[0].n_rows = first;
+		part[1].row += first;
+		part[1].n_rows -= first;
+	} else {
+		part[0].n_cols = first;
+		part[1].col += first;
+		part[1].n_cols -= first;
 	}
-	*rect = can_rows ? by_rows : by_bytes;
 	return true;
 }
 
-static void fit(const struct sl_transform *t, struct sl_rect *rect, uint64_t out_max)
+/* What it takes to read what two blocks need, in bytes. Rows that are not whole are read one by one. */
+static uint64_t cost(const struct sl_transform *t, const struct sl_rect part[2])
 {
 	struct sl_rect in[SL_INPUTS_MAX];
-	uint64_t rows, bytes;
+	uint64_t bytes = 0;
 
-	sl_transforms[t->id]->granule(&t->args, &rows, &bytes);
-	while (bytes_needed(t, rect, in) > SL_BLOCK_IN_MAX || rect->n_rows * rect->n_cols > out_max) {
-		if (!shrink(t, rect, rows, bytes))
-			break;
+	for (unsigned half = 0; half < 2; half++) {
+		bytes += bytes_needed(t, &part[half], in);
+		for (unsigned i = 0; i < t->n_inputs; i++)
+			bytes += RUN * (in[i].n_cols < t->in[i].pitch ? in[i].n_rows : 1);
 	}
+	return bytes;
 }
 
-static int make_block(const struct sl_model *model, const struct sl_transform *t, uint64_t member,
-		      const struct sl_rect *rect, unsigned char *dst, uint64_t stride, struct sl_error *err)
+/* Cut a block in two, along the axis that leaves less to do; false when it is one granule. */
+static bool cut(const struct sl_transform *t, const struct sl_rect *rect, struct sl_rect part[2])
+{
+	struct sl_rect by_bytes[2];
+	bool rows = cut_along(t, true, rect, part), bytes = cut_along(t, false, rect, by_bytes);
+
+	if (bytes && (!rows || cost(t, by_bytes) < cost(t, part)))
+		memcpy(part, by_bytes, sizeof(by_bytes));
+	return rows || bytes;
+}
+
+static __attribute__((noinline)) int make_block(const struct sl_model *model, const struct sl_transform *t,
+						uint64_t member, const struct sl_rect *rect, unsigned char *dst,
+						uint64_t stride, struct sl_error *err)
 {
 	unsigned char in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
 	struct sl_block block = { .member = member, .out = *rect, .dst = dst, .stride = stride };
@@ -211,80 +237,101 @@ static int make_block(const struct sl_model *model, const struct sl_transform *t
 		block.bytes[i] = in + used;
 		used += up(block.in[i].n_rows * block.in[i].n_cols, ALIGN);
 	}
+	int ret =
+		t->args.strict && sl_transforms[t->id]->check ? sl_transforms[t->id]->check(&t->args, &block, err) : 0;
+	if (ret)
+		return t->module ? sl_error_prefix(err, "%s", SL_ESC(t->module)) : ret;
 	const struct sl_backend *backend = model->backend ? model->backend : &sl_backend_cpu;
 	return backend->run(model->backend_state, t->id, &t->args, &block, err);
 }
 
-/* Whole rows, whole granules of them, straight to where they are wanted. */
-static int make_rows(const struct sl_model *model, const struct sl_transform *t, uint64_t member, uint64_t row,
-		     uint64_t n_rows, unsigned char *dst, struct sl_error *err)
+/* Whole granules, straight to where they are wanted: what is too much to hold is cut in two. */
+static int make_rect(const struct sl_model *model, const struct sl_transform *t, uint64_t member,
+		     const struct sl_rect *rect, unsigned char *dst, struct sl_error *err)
 {
-	struct sl_rect rect = { row, n_rows, 0, t->args.row_bytes };
-	int ret = 0;
+	struct sl_rect in[SL_INPUTS_MAX], part[2];
 
-	fit(t, &rect, UINT64_MAX);
-	const uint64_t rows = rect.n_rows, bytes = rect.n_cols;
-	for (uint64_t r = 0; r < n_rows; r += rows) {
-		for (uint64_t c = 0; c < t->args.row_bytes && !ret; c += bytes) {
-			rect = (struct sl_rect){ row + r, min(rows, n_rows - r), c, min(bytes, t->args.row_bytes - c) };
-			ret = make_block(model, t, member, &rect, dst + r * t->args.row_bytes + c, t->args.row_bytes,
-					 err);
-		}
-	}
-	return ret;
+	if (bytes_needed(t, rect, in) <= BLOCK_IN || !cut(t, rect, part))
+		return make_block(model, t, member, rect, dst, t->args.row_bytes, err);
+	int ret = make_rect(model, t, member, &part[0], dst, err);
+	dst += (part[1].row - rect->row) * t->args.row_bytes + (part[1].col - rect->col);
+	return ret ? ret : make_rect(model, t, member, &part[1], dst, err);
 }
 
-/* What of a made block lies in bytes [from, to) of the member. */
-static void take(const struct sl_args *args, const struct sl_rect *rect, const unsigned char *made, uint64_t from,
-		 uint64_t to, unsigned char *dst)
-{
-	for (uint64_t r = 0; r < rect->n_rows; r++) {
-		uint64_t start = (rect->row + r) * args->row_bytes + rect->col, end = start + rect->n_cols;
-		uint64_t low = max(start, from), high = min(end, to);
-		if (low < high)
-			memcpy(dst + (low - from), made + r * rect->n_cols + (low - start), high - low);
-	}
-}
+/* Bytes [from, to) of a member, to dst. */
+struct wanted {
+	uint64_t member, from, to;
+	unsigned char *dst;
+};
 
-/* Does it have any of bytes [from, to)? */
-static bool touches(const struct sl_args *args, const struct sl_rect *rect, uint64_t from, uint64_t to)
+/* Does a block have any of them? */
+static bool touches(const struct sl_args *args, const struct sl_rect *rect, const struct wanted *w)
 {
-	uint64_t first = from / args->row_bytes, last = (to - 1) / args->row_bytes;
+	uint64_t first = w->from / args->row_bytes, last = (w->to - 1) / args->row_bytes;
 
 	if (first != last)
 		return true;
-	return rect->col < to - first * args->row_bytes && from - first * args->row_bytes < rect->col + rect->n_cols;
+	return rect->col < w->to - first * args->row_bytes &&
+	       w->from - first * args->row_bytes < rect->col + rect->n_cols;
 }
 
-/* Bytes [from, to) of a member that lie in the granules' rows [row, row + n_rows). */
-static int make_some(const struct sl_model *model, const struct sl_transform *t, uint64_t member, uint64_t row,
-		     uint64_t n_rows, uint64_t from, uint64_t to, unsigned char *dst, struct sl_error *err)
+/* Make a block aside, and take what is wanted of it. */
+static __attribute__((noinline)) int make_aside(const struct sl_model *model, const struct sl_transform *t,
+						const struct sl_rect *rect, const struct wanted *w,
+						struct sl_error *err)
 {
 	unsigned char made[SL_BLOCK_OUT_MAX];
-	struct sl_rect rect = { row, n_rows, 0, t->args.row_bytes };
-	uint64_t rows, granule;
-	int ret = 0;
 
-	sl_transforms[t->id]->granule(&t->args, &rows, &granule);
-	if (from / t->args.row_bytes == (to - 1) / t->args.row_bytes) { /* of one row: no wider than what is wanted */
-		rect.col = from % t->args.row_bytes / granule * granule;
-		rect.n_cols = min(up((to - 1) % t->args.row_bytes + 1, granule), t->args.row_bytes) - rect.col;
-	}
-	const uint64_t end = rect.col + rect.n_cols;
-	fit(t, &rect, sizeof(made));
-	const uint64_t bytes = rect.n_cols;
-	if (rect.n_rows != n_rows || n_rows * bytes > sizeof(made))
+	if (rect->n_rows * rect->n_cols > sizeof(made))
 		return sl_fail(err, EINVAL, "a granule of '%s' has more than %zu bytes", sl_transforms[t->id]->name,
 			       sizeof(made));
-	for (; rect.col < end && !ret; rect.col += bytes) {
-		rect.n_cols = min(bytes, end - rect.col);
-		if (!touches(&t->args, &rect, from, to))
-			continue;
-		ret = make_block(model, t, member, &rect, made, rect.n_cols, err);
-		if (!ret)
-			take(&t->args, &rect, made, from, to, dst);
+	int ret = make_block(model, t, w->member, rect, made, rect->n_cols, err);
+	for (uint64_t r = 0; r < rect->n_rows && !ret; r++) {
+		uint64_t start = (rect->row + r) * t->args.row_bytes + rect->col;
+		uint64_t low = max(start, w->from), high = min(start + rect->n_cols, w->to);
+		if (low < high)
+			memcpy(w->dst + (low - w->from), made + r * rect->n_cols + (low - start), high - low);
 	}
 	return ret;
+}
+
+/* What is wanted of whole granules. */
+static int make_some(const struct sl_model *model, const struct sl_transform *t, const struct sl_rect *rect,
+		     const struct wanted *w, struct sl_error *err)
+{
+	struct sl_rect in[SL_INPUTS_MAX], part[2];
+
+	if (!touches(&t->args, rect, w))
+		return 0;
+	if ((bytes_needed(t, rect, in) <= BLOCK_IN && rect->n_rows * rect->n_cols <= SL_BLOCK_OUT_MAX) ||
+	    !cut(t, rect, part))
+		return make_aside(model, t, rect, w, err);
+	int ret = make_some(model, t, &part[0], w, err);
+	return ret ? ret : make_some(model, t, &part[1], w, err);
+}
+
+/* Of one row, when a granule has no more: a granule of which only the end is wanted, whole ones, one of which the beginning is. */
+static int make_row(const struct sl_model *model, const struct sl_transform *t, uint64_t row, uint64_t granule,
+		    const struct wanted *w, struct sl_error *err)
+{
+	uint64_t width = t->args.row_bytes, from = w->from - row * width, to = w->to - row * width;
+	uint64_t low = up(from, granule), high = to == width ? to : to / granule * granule;
+	struct sl_rect rect = { row, 1, from / granule * granule, 0 };
+	int ret = 0;
+
+	if (low >= high) {
+		rect.n_cols = min(up(to, granule), width) - rect.col;
+		return make_some(model, t, &rect, w, err);
+	}
+	if (from < low) {
+		rect.n_cols = low - rect.col;
+		ret = make_some(model, t, &rect, w, err);
+	}
+	rect = (struct sl_rect){ row, 1, low, high - low };
+	if (!ret)
+		ret = make_rect(model, t, w->member, &rect, w->dst + (low - from), err);
+	rect = (struct sl_rect){ row, 1, high, min(granule, width - high) };
+	return ret || high == to ? ret : make_some(model, t, &rect, w, err);
 }
 
 int sl_transform_read(const struct sl_model *model, const struct sl_transform *t, uint64_t skip, uint64_t len,
@@ -297,17 +344,33 @@ int sl_transform_read(const struct sl_model *model, const struct sl_transform *t
 	for (uint64_t now; len > 0 && !ret; skip += now, dst += now, len -= now) {
 		uint64_t member = skip / size, from = skip % size, row = from / row_bytes / rows * rows;
 		uint64_t to = min(from + len, size), last = to == size ? t->args.rows : to / row_bytes / rows * rows;
+		struct sl_rect rect = { row, last - row, 0, row_bytes };
 		if (from == row * row_bytes && last > row) {
-			now = (last - row) * row_bytes;
-			ret = make_rows(model, t, member, row, last - row, dst, err);
+			now = rect.n_rows * row_bytes;
+			ret = make_rect(model, t, member, &rect, dst, err);
 			continue;
 		}
-		last = min(row + rows, t->args.rows);
-		to = min(to, last * row_bytes);
+		rect.n_rows = min(rows, t->args.rows - row);
+		to = min(to, (row + rect.n_rows) * row_bytes);
 		now = to - from;
-		ret = make_some(model, t, member, row, last - row, from, to, dst, err);
+		const struct wanted wanted = { member, from, to, dst };
+		ret = rect.n_rows == 1 ? make_row(model, t, row, bytes, &wanted, err)
+				       : make_some(model, t, &rect, &wanted, err);
 	}
 	return ret;
+}
+
+int sl_transform_scales(const unsigned char *scales, uint64_t n, struct sl_error *err)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		float scale;
+		memcpy(&scale, scales + i * sizeof(scale), sizeof(scale));
+		if (!(scale > 0) || isinf(scale))
+			return sl_fail(err, EINVAL,
+				       "a scale is %g: neither positive nor finite, and engines differ in what follows",
+				       (double)scale);
+	}
+	return 0;
 }
 
 /* ---- before it is planned ---- */

@@ -17,15 +17,20 @@
 
 /* To add one: a line here, slicer/transforms/NAME.h with its arithmetic and NAME.c with its row. */
 /* clang-format off */
-#define SL_TRANSFORMS(X)                                                                                                       \
-	X(MAP, map)                   /* each byte through a table of 256, one table for each range of rows */                 \
-	X(ROWS, rows)                 /* rows in another order, whole or in blocks of bytes */                                 \
-	X(SCALARS, scalars)           /* a few numbers from a few others */                                                    \
-	X(QUANT, quant)               /* floats to FP8, each granule with a scale of its own */                                \
+#define SL_TRANSFORMS(X)                                                                                                 \
+	X(MAP, map) /* each byte through a table of 256, one table for each range of rows */                                   \
+	X(ROWS, rows) /* rows in another order, whole or in blocks of bytes */                                                 \
+	X(SCALARS, scalars) /* a few numbers from a few others */                                                              \
+	X(QUANT, quant) /* floats to FP8, each granule with a scale of its own */                                              \
 	X(QUANT_SCALES, quant_scales) /* those scales */                                                                       \
-	X(DEQUANT, dequant)           /* FP8 and scales to floats */                                                           \
-	X(SUMS, sums)                 /* of rows */                                                                            \
-	X(TRANSPOSE, transpose)       /* a matrix turned */
+	X(DEQUANT, dequant) /* FP8 and scales to floats */                                                                     \
+	X(SUMS, sums) /* of rows */                                                                                            \
+	X(TRANSPOSE, transpose) /* a matrix turned */                                                                          \
+	X(REPACK, repack) /* values of 4 or 8 bits from one packing to another */                                              \
+	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */                              \
+	X(SWIZZLE, swizzle) /* scales in tiles of 128 rows and 4 columns */                                                    \
+	X(ELEMENT, element) /* a function of one element */                                                                    \
+	X(EXPONENTS, exponents) /* of F32 scales, four to a word, column by column */
 /* clang-format on */
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,
@@ -47,6 +52,7 @@ struct sl_facts {
 
 struct sl_transform {
 	enum sl_transform_id id;
+	const char *module; /* that it is made for, for messages; NULL: none */
 	struct sl_args args;
 	struct sl_stream in[SL_INPUTS_MAX];
 	unsigned n_inputs;
@@ -69,7 +75,13 @@ struct sl_transform_row {
 	/* The same by the definition, unit by unit, as a GPU does it: how many units a block has, and the i-th. */
 	uint64_t (*units)(const struct sl_args *args, const struct sl_block *block);
 	void (*unit)(const struct sl_args *args, const struct sl_block *block, uint64_t i);
+	/* Before a block is made with strict arguments: is there anything in its inputs that has no certain result, as a NaN or a
+	 * scale that is not positive? 0, or -EINVAL with a sentence. NULL: nothing can be wrong. */
+	int (*check)(const struct sl_args *args, const struct sl_block *block, struct sl_error *err);
 };
+
+/* -EINVAL unless the `n` F32 numbers are finite and positive. */
+int sl_transform_scales(const unsigned char *scales, uint64_t n, struct sl_error *err) SL_MUST_CHECK;
 
 extern const struct sl_transform_row *const sl_transforms[SL_N_TRANSFORMS];
 

@@ -8,6 +8,9 @@
 
 #include <math.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 /* ---- tables ---- */
 
@@ -122,6 +125,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, uns
 	for (uint64_t m = 0; m < t->args.batch && !ret; m++) {
 		if (n_scales)
 			ret = sl_transform_input(model, t, 1, m, &rect, (unsigned char *)scales, err);
+		if (!ret && t->args.strict)
+			ret = sl_transform_scales((const unsigned char *)scales, n_scales, err);
 		for (unsigned i = 0; i < n && !ret; i++)
 			sl_map_make((enum sl_map_kind)t->args.p[SL_MAP_KIND], scales, n_scales, i,
 				    facts + 256 * (m * n + i));
@@ -144,17 +149,77 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 		*in = *out;
 }
 
+/* One run of bytes. */
+static void look_up(const unsigned char *table, const unsigned char *from, unsigned char *to, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		to[i] = table[from[i]];
+}
+
+#ifdef __x86_64__
+/* Does the table keep the sign: is its upper half the lower one with the highest bit set? But for a NaN, the last code. */
+static bool keeps_sign(const unsigned char *table)
+{
+	for (unsigned c = 0; c < 127; c++) {
+		if (table[c] & 0x80 || table[c + 128] != (table[c] | 0x80))
+			return false;
+	}
+	return !(table[127] & 0x80);
+}
+
+/* 32 bytes at once, from the eight tables of 16 that the lower half is: a byte whose upper bits are another table's saturates past
+ * 0x7F, for which the shuffle gives 0. Returns how many bytes were done: all but the last few, or those before a negative NaN. */
+__attribute__((target("avx2"))) static uint64_t look_up_wide(const unsigned char *table, const unsigned char *from,
+							     unsigned char *to, uint64_t n)
+{
+	const __m256i sign = _mm256_set1_epi8((char)0x80), low = _mm256_set1_epi8(0x7F), ones = _mm256_set1_epi8(-1),
+		      seventy = _mm256_set1_epi8(0x70);
+	__m256i tables[8];
+	uint64_t i = 0;
+
+	for (unsigned t = 0; t < 8; t++)
+		tables[t] =
+			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(table + 16 * t)));
+	for (; i + 32 <= n; i += 32) {
+		__m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(from + i)), found;
+		if (_mm256_movemask_epi8(_mm256_cmpeq_epi8(codes, ones)))
+			break;
+		found = _mm256_and_si256(codes, sign);
+		codes = _mm256_and_si256(codes, low);
+		for (unsigned t = 0; t < 8; t++) {
+			__m256i at =
+				_mm256_adds_epu8(_mm256_xor_si256(codes, _mm256_set1_epi8((char)(16 * t))), seventy);
+			found = _mm256_or_si256(found, _mm256_shuffle_epi8(tables[t], at));
+		}
+		_mm256_storeu_si256((__m256i *)(void *)(to + i), found);
+	}
+	return i;
+}
+
+static void look_up_fast(const unsigned char *table, const unsigned char *from, unsigned char *to, uint64_t n)
+{
+	bool wide = __builtin_cpu_supports("avx2") && n >= 64 && keeps_sign(table);
+
+	while (n > 0) {
+		uint64_t done = wide ? look_up_wide(table, from, to, n) : 0,
+			 few = n - done < 32 || !wide ? n - done : 32;
+		look_up(table, from + done, to + done, few);
+		from += done + few;
+		to += done + few;
+		n -= done + few;
+	}
+}
+#else
+#define look_up_fast look_up
+#endif
+
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
-	for (uint64_t r = 0; r < block->out.n_rows; r++) {
-		const unsigned char *table = sl_map_table(args, block, r),
-				    *from = block->bytes[0] + r * block->out.n_cols;
-		unsigned char *to = block->dst + r * block->stride;
-		for (uint64_t c = 0; c < block->out.n_cols; c++)
-			to[c] = table[from[c]];
-	}
+	for (uint64_t r = 0; r < block->out.n_rows; r++)
+		look_up_fast(sl_map_table(args, block, r), block->bytes[0] + r * block->out.n_cols,
+			     block->dst + r * block->stride, block->out.n_cols);
 }
 
 const struct sl_transform_row sl_transform_map = {
-	"map", granule, need, facts_len, learn, run, sl_map_units, sl_map_unit,
+	"map", granule, need, facts_len, learn, run, sl_map_units, sl_map_unit, NULL,
 };

@@ -6,6 +6,8 @@
 #include "slicer/transform.h"
 #include "slicer/transforms/fast.h"
 
+#include <errno.h>
+
 enum { STRETCH = 4096, READ = 128 << 10 }; /* elements converted at once; bytes read at once */
 
 /* ---- a whole matrix's largest value ---- */
@@ -114,6 +116,22 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 	const struct sl_granule g = { out->row, out->n_rows, out->col, out->n_cols };
 
 	need_elements(args, input, &g, in);
+}
+
+/* A NaN code has no value to be scaled with, and its sign is the device's. */
+int sl_quant_check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
+{
+	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
+	uint64_t n = in->n_rows * in->n_cols;
+	unsigned found = 0;
+
+	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3)
+		return 0;
+	for (uint64_t i = 0; i < n; i++)
+		found |= (block->bytes[0][i] & 0x7F) == 0x7F;
+	if (found)
+		return sl_fail(err, EINVAL, "an FP8 code is a NaN, and engines differ in what follows");
+	return sl_transform_scales(block->bytes[1], scales->n_rows * (scales->n_cols / 4), err);
 }
 
 /* A run of elements of input 0 as floats. */
@@ -244,7 +262,7 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_quant = {
-	"quant", granule, need, facts_len, learn, run, sl_quant_units, sl_quant_unit,
+	"quant", granule, need, facts_len, learn, run, sl_quant_units, sl_quant_unit, sl_quant_check,
 };
 
 /* ---- scales ---- */
@@ -290,6 +308,6 @@ static void scales_run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_quant_scales = {
-	"scales", scales_granule, scales_need,		 facts_len,
-	learn,	  scales_run,	  sl_quant_scales_units, sl_quant_scales_unit,
+	"scales",   scales_granule,	   scales_need,		 facts_len,	 learn,
+	scales_run, sl_quant_scales_units, sl_quant_scales_unit, sl_quant_check,
 };

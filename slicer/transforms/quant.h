@@ -282,4 +282,7 @@ SL_DEVICE void sl_quant_scales_unit(const struct sl_args *args, const struct sl_
 		memcpy(to, &scale, sizeof(scale));
 }
 
+/* FP8 codes that are NaNs, scales that are not positive: for both, and for dequant.h. */
+int sl_quant_check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err);
+
 #endif

@@ -1,11 +1,142 @@
 /*
- * rows.c - which rows of the input rows of the output are, and copying them.
+ * rows.c - which rows of the inputs rows of the result are, and copying them.
  */
 #include "slicer/transforms/rows.h"
 
 #include "slicer/transform.h"
+#include "slicer/transforms/fast.h"
 
 #include <string.h>
+
+/* ---- which rows ---- */
+
+struct range {
+	uint64_t from, to;
+};
+
+static void widen(struct range *range, uint64_t from, uint64_t to)
+{
+	if (from >= to)
+		return;
+	range->from = range->from < range->to && range->from < from ? range->from : from;
+	range->to = range->to > to ? range->to : to;
+}
+
+/* A range of the matrix to what it has of each half. */
+static void split(struct range half[2], uint64_t from, uint64_t to, uint64_t m)
+{
+	widen(&half[0], from, to < m / 2 ? to : m / 2);
+	widen(&half[1], from > m / 2 ? from : m / 2, to);
+}
+
+/* Both halves, as a result of rows [from, to) in turns of `unit`. */
+static void take_turns(struct range half[2], const struct range *r, uint64_t unit, uint64_t m)
+{
+	uint64_t from = r->from / (2 * unit) * unit, to = (r->to + 2 * unit - 1) / (2 * unit) * unit;
+
+	widen(&half[0], from, to);
+	widen(&half[1], m / 2 + from, m / 2 + to);
+}
+
+/* Rows of tiles: the first one's least, the last one's largest. */
+static void mix(struct range half[2], unsigned order, const struct range *r, uint64_t m)
+{
+	uint64_t tile = order == SL_ROWS_TILE_128 ? 32 : 16, from = UINT64_MAX, to = 0;
+	uint64_t last = (r->to - 1) / tile * tile;
+
+	for (uint64_t n = r->from; n < r->to && n / tile == r->from / tile; n++) {
+		uint64_t source = sl_rows_step(order, n, m);
+		from = source < from ? source : from;
+	}
+	for (uint64_t n = last > r->from ? last : r->from; n < r->to; n++) {
+		uint64_t source = sl_rows_step(order, n, m);
+		to = source >= to ? source + 1 : to;
+	}
+	split(half, from, to, m);
+}
+
+/* Whole pairs. */
+static void round_out(struct range half[2], const struct range *r, uint64_t m)
+{
+	uint64_t to = (r->to + 1) / 2 * 2;
+
+	split(half, r->from / 2 * 2, to < m ? to : m, m);
+}
+
+/* One order applied to a range that lies in one half. */
+static void step(struct range to[2], unsigned order, const struct range *r, uint64_t m)
+{
+	uint64_t half = m / 2;
+
+	if (r->from >= r->to)
+		return;
+	if (order == SL_ROWS_SWAPPED)
+		split(to, r->from < half ? r->from + half : r->from - half,
+		      r->from < half ? r->to + half : r->to - half, m);
+	else if (order == SL_ROWS_ALTERNATING)
+		take_turns(to, r, 1, m);
+	else if (order == SL_ROWS_IN_64)
+		take_turns(to, r, 64, m);
+	else if (order == SL_ROWS_ODD_FIRST)
+		split(to, 2 * (r->from < half ? r->from : r->from - half), 2 * (r->from < half ? r->to : r->to - half),
+		      m);
+	else if (order == SL_ROWS_PAIRS)
+		round_out(to, r, m);
+	else
+		mix(to, order, r, m);
+}
+
+struct sl_rect sl_rows_needed(const struct sl_args *args, unsigned input, uint64_t first, uint64_t n)
+{
+	uint64_t m = args->p[SL_ROWS_M];
+	struct range now[2] = { { 0, 0 }, { 0, 0 } };
+
+	split(now, first, first + n < m ? first + n : m, m);
+	for (uint64_t chain = args->p[SL_ROWS_CHAIN]; chain; chain >>= 8) {
+		struct range next[2] = { { 0, 0 }, { 0, 0 } };
+		step(next, chain & 0xFF, &now[0], m);
+		step(next, chain & 0xFF, &now[1], m);
+		now[0] = next[0];
+		now[1] = next[1];
+	}
+	if (!args->in[1].row_bytes) {
+		widen(&now[0], now[1].from, now[1].to);
+		return (struct sl_rect){ .row = now[0].from, .n_rows = now[0].to - now[0].from };
+	}
+	uint64_t above = input ? m / 2 : 0;
+	if (now[input].from >= now[input].to)
+		return (struct sl_rect){ 0, 0, 0, 0 };
+	return (struct sl_rect){ .row = now[input].from - above, .n_rows = now[input].to - now[input].from };
+}
+
+#define STEP(order)                                                              \
+	case order:                                                              \
+		for (unsigned i = 0; i < n; i++)                                 \
+			source[i] = (uint32_t)sl_rows_step(order, source[i], m); \
+		break;
+
+SL_FAST void sl_rows_sources(const struct sl_args *args, uint64_t first, unsigned n, uint32_t *source)
+{
+	uint32_t m = (uint32_t)args->p[SL_ROWS_M];
+
+	for (unsigned i = 0; i < n; i++)
+		source[i] = (uint32_t)first + i;
+	for (uint64_t chain = args->p[SL_ROWS_CHAIN]; chain; chain >>= 8) {
+		switch (chain & 0xFF) {
+			STEP(SL_ROWS_SWAPPED)
+			STEP(SL_ROWS_ALTERNATING)
+			STEP(SL_ROWS_TILE_128)
+			STEP(SL_ROWS_TILE_64)
+			STEP(SL_ROWS_PAIRS)
+			STEP(SL_ROWS_ODD_FIRST)
+			STEP(SL_ROWS_IN_64)
+		default:
+			break;
+		}
+	}
+}
+
+/* ---- bytes ---- */
 
 static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
 {
@@ -13,41 +144,94 @@ static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
 	*rows = *bytes = 1;
 }
 
-static bool is_halved(const struct sl_args *args)
-{
-	return args->in[1].row_bytes;
-}
-
-/* All rows between the first and the last that a block needs of an input: a block for which these are too many is made in
- * smaller ones, at last row by row. */
 static void need(const struct sl_args *args, unsigned input, const struct sl_rect *out, struct sl_rect *in)
 {
-	uint64_t half = is_halved(args) ? args->p[SL_ROWS_M] / 2 : args->p[SL_ROWS_M], low = UINT64_MAX, high = 0;
-	uint64_t block = args->p[SL_ROWS_BLOCK], m = args->p[SL_ROWS_M];
+	uint64_t width = args->p[SL_ROWS_BLOCK], end = out->col + out->n_cols;
 
-	for (uint64_t r = out->row; r < out->row + out->n_rows; r++) {
-		uint64_t source = sl_rows_of(args, r);
-		if (source / half != input)
-			continue;
-		source -= input * half;
-		low = source < low ? source : low;
-		high = source >= high ? source + 1 : high;
-	}
-	if (high == 0)
+	if (width == 0) {
+		*in = sl_rows_needed(args, input, out->row, out->n_rows);
+		in->col = out->col;
+		in->n_cols = in->n_rows ? out->n_cols : 0;
 		return;
-	*in = (struct sl_rect){ low, high - low, out->col, out->n_cols };
-	if (block) {
-		in->col += out->row / m * block;
-		in->n_cols += ((out->row + out->n_rows - 1) / m - out->row / m) * block;
+	}
+	*in = sl_rows_needed(args, input, out->col / width, (end + width - 1) / width - out->col / width);
+	in->col = out->row * width;
+	in->n_cols = in->n_rows ? out->n_rows * width : 0;
+}
+
+static unsigned at_most(uint64_t n)
+{
+	return n < SL_ROWS_AT_ONCE ? (unsigned)n : SL_ROWS_AT_ONCE;
+}
+
+static void run_whole(const struct sl_args *args, const struct sl_block *block)
+{
+	const struct sl_rect *out = &block->out;
+	uint32_t source[SL_ROWS_AT_ONCE];
+
+	for (uint64_t r = 0; r < out->n_rows; r += SL_ROWS_AT_ONCE) {
+		unsigned n = at_most(out->n_rows - r);
+		sl_rows_sources(args, out->row + r, n, source);
+		for (unsigned i = 0; i < n; i++)
+			memcpy(block->dst + (r + i) * block->stride, sl_rows_at(args, block, source[i], out->col),
+			       out->n_cols);
+	}
+}
+
+/* What is wanted of one block, in each of its rows. */
+static void run_part(const struct sl_args *args, const struct sl_block *block, uint64_t c, uint64_t n)
+{
+	uint64_t run;
+
+	for (uint64_t r = 0; r < block->out.n_rows; r++)
+		memcpy(block->dst + r * block->stride + c,
+		       sl_rows_run(args, block, block->out.row + r, block->out.col + c, &run), n);
+}
+
+/* Blocks of rows `source`, one after another. */
+static void copy_blocks(const struct sl_args *args, const struct sl_block *block, const uint32_t *source, unsigned n,
+			uint64_t col, unsigned char *to)
+{
+	uint64_t width = args->p[SL_ROWS_BLOCK];
+
+	if (width == 128) {
+		for (unsigned i = 0; i < n; i++)
+			memcpy(to + i * 128, sl_rows_at(args, block, source[i], col), 128);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++)
+		memcpy(to + i * width, sl_rows_at(args, block, source[i], col), width);
+}
+
+static void run_blocks(const struct sl_args *args, const struct sl_block *block)
+{
+	const struct sl_rect *out = &block->out;
+	uint64_t width = args->p[SL_ROWS_BLOCK], now;
+	uint32_t source[SL_ROWS_AT_ONCE];
+
+	for (uint64_t c = 0; c < out->n_cols; c += now) {
+		uint64_t inside = (out->col + c) % width;
+		now = width - inside < out->n_cols - c ? width - inside : out->n_cols - c;
+		if (now < width) {
+			run_part(args, block, c, now);
+			continue;
+		}
+		unsigned n = at_most((out->n_cols - c) / width);
+		sl_rows_sources(args, (out->col + c) / width, n, source);
+		for (uint64_t r = 0; r < out->n_rows; r++)
+			copy_blocks(args, block, source, n, (out->row + r) * width, block->dst + r * block->stride + c);
+		now = n * width;
 	}
 }
 
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
-	for (uint64_t r = 0; r < block->out.n_rows; r++)
-		memcpy(block->dst + r * block->stride, sl_rows_at(args, block, r), block->out.n_cols);
+	if (args->p[SL_ROWS_BLOCK])
+		run_blocks(args, block);
+	else
+		run_whole(args, block);
 }
 
 const struct sl_transform_row sl_transform_rows = {
-	"rows", granule, need, NULL, NULL, run, sl_rows_units, sl_rows_unit,
+	"rows", granule, need, NULL, NULL, run, sl_rows_units, sl_rows_unit, NULL,
 };

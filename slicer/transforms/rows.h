@@ -4,8 +4,9 @@
  *      input 0   the rows; or their upper half
  *      input 1   their lower half
  *
- * Row n of the output is row f(n) of the input, where f is a chain of orders: the first of them is applied to n first. Each half
- * may have fewer rows than half of the output: it is padded by itself. With blocks of bytes the output is [blocks, rows, block].
+ * Row n of the result is row f(n) of the input, where f is a chain of orders: the first of them is applied to n first. Each half
+ * may have fewer rows than half of the result: it is padded by itself. With blocks of bytes the output is [blocks, rows, block]:
+ * one of its rows has one block of every row of the result.
  */
 #ifndef SLICER_TRANSFORMS_ROWS_H
 #define SLICER_TRANSFORMS_ROWS_H
@@ -24,8 +25,11 @@ enum sl_row_order {
 	SL_N_ROW_ORDERS
 };
 
-/* Of sl_args.p: the chain, an order a byte, the lowest first; rows of the matrix; bytes of a block (0: whole rows). */
+/* Of sl_args.p: the chain, an order a byte, the lowest first; rows of the result; bytes of a block (0: whole rows). */
 enum { SL_ROWS_CHAIN, SL_ROWS_M, SL_ROWS_BLOCK };
+
+#define SL_ROWS_THEN(first, second, third) \
+	((uint64_t)(first) | (uint64_t)(second) << 8 | (uint64_t)(third) << 16) /* a chain */
 
 SL_DEVICE uint64_t sl_rows_step(unsigned order, uint64_t n, uint64_t m)
 {
@@ -49,7 +53,7 @@ SL_DEVICE uint64_t sl_rows_step(unsigned order, uint64_t n, uint64_t m)
 	}
 }
 
-/* The input's row of a row of the matrix. */
+/* The input's row of a row of the result. */
 SL_DEVICE uint64_t sl_rows_source(const struct sl_args *args, uint64_t n)
 {
 	for (uint64_t chain = args->p[SL_ROWS_CHAIN]; chain; chain >>= 8)
@@ -57,10 +61,29 @@ SL_DEVICE uint64_t sl_rows_source(const struct sl_args *args, uint64_t n)
 	return n;
 }
 
-/* The same of a row of the output. */
-SL_DEVICE uint64_t sl_rows_of(const struct sl_args *args, uint64_t row)
+/* Where the block has byte `col` of that row of the input. */
+SL_DEVICE const unsigned char *sl_rows_at(const struct sl_args *args, const struct sl_block *block, uint64_t source,
+					  uint64_t col)
 {
-	return sl_rows_source(args, args->p[SL_ROWS_BLOCK] ? row % args->p[SL_ROWS_M] : row);
+	uint64_t half = args->p[SL_ROWS_M] / 2;
+	unsigned input = args->in[1].row_bytes && source >= half;
+	const struct sl_rect *in = &block->in[input];
+
+	return block->bytes[input] + (source - (input ? half : 0) - in->row) * in->n_cols + col - in->col;
+}
+
+/* Where the bytes from `col` of the output's row `row` on come from, and how many there are side by side. */
+SL_DEVICE const unsigned char *sl_rows_run(const struct sl_args *args, const struct sl_block *block, uint64_t row,
+					   uint64_t col, uint64_t *run)
+{
+	uint64_t width = args->p[SL_ROWS_BLOCK];
+
+	if (width == 0) {
+		*run = args->row_bytes - col;
+		return sl_rows_at(args, block, sl_rows_source(args, row), col);
+	}
+	*run = width - col % width;
+	return sl_rows_at(args, block, sl_rows_source(args, col / width), row * width + col % width);
 }
 
 /* A unit is 16 bytes of a row. */
@@ -70,26 +93,25 @@ SL_DEVICE uint64_t sl_rows_units(const struct sl_args *args, const struct sl_blo
 	return block->out.n_rows * ((block->out.n_cols + 15) / 16);
 }
 
-/* Where the input's row of a row of the block is, at the block's first column of it. */
-SL_DEVICE const unsigned char *sl_rows_at(const struct sl_args *args, const struct sl_block *block, uint64_t r)
-{
-	uint64_t row = block->out.row + r, source = sl_rows_of(args, row), half = args->p[SL_ROWS_M] / 2, col;
-	unsigned input = args->in[1].row_bytes && source >= half;
-	const struct sl_rect *in = &block->in[input];
-
-	col = args->p[SL_ROWS_BLOCK] ? row / args->p[SL_ROWS_M] * args->p[SL_ROWS_BLOCK] : 0;
-	return block->bytes[input] + (source - (input ? half : 0) - in->row) * in->n_cols + block->out.col + col -
-	       in->col;
-}
-
 SL_DEVICE void sl_rows_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
 {
 	uint64_t width = block->out.n_cols, per_row = (width + 15) / 16, row = i / per_row, c = i % per_row * 16;
-	const unsigned char *from = sl_rows_at(args, block, row);
+	uint64_t end = c + 16 < width ? c + 16 : width, run;
 	unsigned char *to = block->dst + row * block->stride;
 
-	for (uint64_t end = c + 16 < width ? c + 16 : width; c < end; c++)
-		to[c] = from[c];
+	while (c < end) {
+		const unsigned char *from = sl_rows_run(args, block, block->out.row + row, block->out.col + c, &run);
+		for (uint64_t stop = run < end - c ? c + run : end; c < stop; c++)
+			to[c] = *from++;
+	}
 }
+
+/* The smallest range of an input's rows that has what rows [first, first + n) of the result are made of, or a few rows more;
+ * empty when it has none of them. */
+struct sl_rect sl_rows_needed(const struct sl_args *args, unsigned input, uint64_t first, uint64_t n);
+
+/* Sources of rows [first, first + n) of the result, n <= SL_ROWS_AT_ONCE. */
+#define SL_ROWS_AT_ONCE 128
+void sl_rows_sources(const struct sl_args *args, uint64_t first, unsigned n, uint32_t *source);
 
 #endif

@@ -29,6 +29,12 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 		sl_scalars_unit(args, block, i);
 }
 
+static int check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
+{
+	(void)args;
+	return sl_transform_scales(block->bytes[0], block->in[0].n_rows * (block->in[0].n_cols / sizeof(float)), err);
+}
+
 const struct sl_transform_row sl_transform_scalars = {
-	"scalars", granule, need, NULL, NULL, run, sl_scalars_units, sl_scalars_unit,
+	"scalars", granule, need, NULL, NULL, run, sl_scalars_units, sl_scalars_unit, check,
 };

@@ -27,5 +27,5 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_sums = {
-	"sums", granule, need, NULL, NULL, run, sl_sums_units, sl_sums_unit,
+	"sums", granule, need, NULL, NULL, run, sl_sums_units, sl_sums_unit, NULL,
 };

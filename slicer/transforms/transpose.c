@@ -87,5 +87,5 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_transpose = {
-	"transpose", granule, need, NULL, NULL, run, sl_transpose_units, sl_transpose_unit,
+	"transpose", granule, need, NULL, NULL, run, sl_transpose_units, sl_transpose_unit, NULL,
 };

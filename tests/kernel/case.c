@@ -66,15 +66,15 @@ static int set_dtype(struct sl_post_facts *facts, const char *name)
 /* Keys of the cases' own parameters, and ours. Those that only describe shapes are passed over. */
 static int set(struct sl_post_facts *f, struct sl_model *model, const char *key, const char *value)
 {
-	static const char *const shapes[] = { "n",	"k",  "m",  "experts",	  "size_k",
-					      "size_n", "zp", "tp", "aligned_mn", "padded" };
+	static const char *const shapes[] = { "n",  "k",	  "m",	    "experts", "size_k", "size_n",
+					      "zp", "aligned_mn", "padded", "query",   "answer" };
 
 	if (!strcmp(key, "logical_widths"))
 		f->n_widths = numbers(value, f->widths, SL_WIDTHS_MAX);
 	else if (!strcmp(key, "shard"))
 		f->widths[0] = f->widths[1] = number(value), f->n_widths = 2;
 	else if (!strcmp(key, "block"))
-		numbers(value, f->block, 2);
+		f->block[1] = numbers(value, f->block, 2) == 1 ? f->block[0] : f->block[1];
 	else if (!strcmp(key, "bits"))
 		f->bits = (unsigned)number(value);
 	else if (!strcmp(key, "group"))
@@ -93,6 +93,12 @@ static int set(struct sl_post_facts *f, struct sl_model *model, const char *key,
 		f->rank = number(value);
 	else if (!strcmp(key, "alignment") || !strcmp(key, "gran_mn"))
 		f->align = number(value);
+	else if (!strcmp(key, "mn"))
+		f->rows = number(value);
+	else if (!strcmp(key, "refine"))
+		numbers(value, f->refine, 2);
+	else if (!strcmp(key, "tp"))
+		f->ranks = (unsigned)number(value);
 	else if (!strcmp(key, "a8"))
 		f->act8 = number(value);
 	else if (!strcmp(key, "cpu"))

@@ -4,8 +4,9 @@
     check.py KERNEL-CASE [-v] [RECIPE[/CASE]…]
 
 Each case is made four times: whole, in random chunks, and both again unit by unit, as a GPU computes it. Tensors that the engine
-holds as a transposed view (strides in the case's metadata) are compared as the memory that they are. Prints a line for each recipe
-and "N of M cases equal"; the exit status is 1 unless all are.
+holds as a transposed view (strides in the case's metadata) are compared as the memory that they are, of a matrix with what pads its
+columns: zeros. Scales that a case has before FlashInfer's interleaving are interleaved here. Prints a line for each recipe and "N of M
+cases equal"; the exit status is 1 unless all are.
 """
 import glob
 import json
@@ -19,6 +20,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "I16": 2, "U16": 2,
          "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8, "F64": 8}
+BEFORE = "_before_interleave"
 WAYS = [["units=0"], ["units=0", "chunks=7"], ["units=1"], ["units=1", "chunks=11"]]
 
 
@@ -54,13 +56,38 @@ def memory(dtype, shape, strides, data):
     return [shape[axis] for axis in order], bytes(out)
 
 
+def pad_rows(dtype, shape, data, pitch):
+    """A matrix whose rows lie `pitch` elements apart, zeros between them. -> shape, bytes"""
+    row, gap = shape[1] * SIZES[dtype], bytes((pitch - shape[1]) * SIZES[dtype])
+    return [shape[0], pitch], b"".join(data[i * row:(i + 1) * row] + gap for i in range(shape[0]))
+
+
+def interleave(shape, data):
+    """Scales of experts, a byte each, in tiles of 128 rows and 4 columns (slicer/transforms/swizzle.h). -> shape, bytes"""
+    n, rows, cols = shape
+    padded_rows, padded_cols = -(-rows // 128) * 128, -(-cols // 4) * 4
+    size = padded_rows * padded_cols
+    out = bytearray(n * size)
+    for i, byte in enumerate(data):
+        expert, m, k = i // (rows * cols), i // cols % rows, i % cols
+        tile = m // 128 * (padded_cols // 4) + k // 4
+        out[expert * size + (tile * 32 + m % 32) * 16 + m // 32 % 4 * 4 + k % 4] = byte
+    return [n, padded_rows, padded_cols], bytes(out)
+
+
 def expected(tensors, strides):
     want = {}
     for name, (dtype, shape, data) in tensors.items():
         if not name.startswith("out."):
             continue
-        if name in strides:
+        if name in strides and strides[name] != sorted(strides[name], reverse=True):
             shape, data = memory(dtype, shape, strides[name], data)
+            pitch = max(strides[name])
+            if len(shape) == 2 and pitch > shape[1]:
+                shape, data = pad_rows(dtype, shape, data, pitch)
+        if name.endswith(BEFORE):
+            name = name[:-len(BEFORE)]
+            shape, data = interleave(shape, data)
         want[name[4:]] = (dtype, shape, data)
     return want
 
@@ -94,8 +121,11 @@ ON_CPU = ["int8_w8a8"]
 def run(tool, path, recipe):
     with open(path, "rb") as f:
         tensors, meta = parse(f.read())
-    want = expected(tensors, json.loads(meta["strides"]))
-    params = list(arguments(json.loads(meta["params"])))
+    params, strides = json.loads(meta["params"]), json.loads(meta["strides"])
+    if "aligned_mn" in params:  # one column has no stride
+        strides["out.scale"] = [1, params["aligned_mn"]]
+    want = expected(tensors, strides)
+    params = list(arguments(params))
     if recipe.endswith("_cpu") or recipe in ON_CPU:
         recipe = recipe.removesuffix("_cpu")
         params.append("cpu=1")
