@@ -396,7 +396,7 @@ void options_help(FILE *out)
 
 struct sl_model_options options_for_model(const struct options *options)
 {
-	return (struct sl_model_options){ .format = (enum sl_format)options->format };
+	return (struct sl_model_options){ .format = (enum sl_format)options->format, .gpu = (unsigned)options->gpu };
 }
 
 struct sl_view_options options_for_view(const struct options *options)

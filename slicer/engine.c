@@ -77,6 +77,7 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.ranks = "tp",
 		.layouts = "tp6, tp8-ep, tp2-f16",
 		.rank_dirs = true,
+		.rank_configs = true,
 		.drafts = true,
 		.native_dtype = true,
 		.check = sl_check_modules,

@@ -56,6 +56,7 @@ struct sl_engine {
 	const char *ranks;   /* in a layout's name, "tp"; NULL: no layouts, one directory for all */
 	const char *layouts; /* some layouts that work by their names, for people */
 	bool rank_dirs;	     /* a directory per rank below the layout, each a model directory of its own */
+	bool rank_configs;   /* with a config.json that fits the rank's share */
 	bool fused;	     /* holds q, k, v and gate, up as one matrix each */
 	bool native_dtype;   /* keeps each tensor's own dtype (else: all in the model's dtype) */
 	bool kv_buffers;     /* holds the four attention scale buffers of each layer */

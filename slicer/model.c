@@ -184,6 +184,7 @@ int sl_model_open(struct sl_model **out, const char *dir, const struct sl_model_
 	if (!model)
 		return sl_fail(err, ENOMEM, "out of memory");
 	sl_arena_init(&model->arena);
+	model->gpu = options ? options->gpu : 0;
 	int ret = sl_shards_open(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO, &model->arena, err);
 	if (!ret) {
 		ret = settle(model, err);

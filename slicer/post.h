@@ -143,6 +143,8 @@ struct sl_recipe {
 	X(block_ue8m0,         "FP8 blocks to scales that are powers of two")                                                  \
 	X(mla,                 "W_UK_T and W_UV, in the model's dtype")                                                        \
 	X(int8_w8a8,           "INT8 as it is, one scale a row")                                                               \
+	X(nvfp4_moe_global_ct, "experts' global scales, which are stored as divisors")                                         \
+	X(nvfp4_moe_global_modelopt, "experts' global scales")                                                                 \
 	X(moe_w31,             "experts' halves swapped: up before gate")                                                      \
 	X(awq_to_standard,     "AWQ's packing to GPTQ's")                                                                      \
 	X(marlin_repack_gptq,  "GPTQ's packing to Marlin's tiles")                                                             \

@@ -109,8 +109,8 @@ static int refuse(const struct sl_choice *choice, const struct sl_engine *engine
 		  enum sl_gpu gpu, const char *name, struct sl_error *err)
 {
 	if (!choice)
-		return sl_fail(err, EINVAL, "%s: what %s makes of %s for %s with these kernels is not known",
-			       SL_ESC(name), engine->title, module->storage->name, sl_gpu_names[gpu]);
+		return sl_fail(err, EINVAL, "%s: %s for %s: what %s holds of it with these kernels is not known", SL_ESC(name),
+			       module->storage->name, sl_gpu_names[gpu], engine->version);
 	return sl_fail(err, EINVAL, "%s: %s for %s: %s", SL_ESC(name), module->storage->name, sl_gpu_names[gpu],
 		       choice->refused);
 }
@@ -379,13 +379,22 @@ static int keep(struct process *p, uint32_t i)
 	return add_tensor(p, "", &t);
 }
 
+static bool has_tensor(const struct set *set, const char *name)
+{
+	bool found = !name;
+
+	for (unsigned i = 0; i < set->n; i++)
+		found |= name && strcmp(set->list[i].name, name) == 0;
+	return found;
+}
+
 static int process_modules(struct process *p, uint32_t m, unsigned n)
 {
 	const struct sl_module *modules = &p->loaded.modules[m], *last = &modules[n - 1];
 	const char *first = p->loaded.tensors[modules->first].name;
 	size_t skip = prefix_len(first);
 	char *prefix = sl_arena_strndup(&p->plan->view->arena, first, skip);
-	enum sl_gpu gpu = gpu_of(&p->plan->view->layout, p->plan->gpu);
+	enum sl_gpu gpu = p->plan->gpu;
 	const struct sl_choice *choice =
 		choose(p->plan->engine, &p->plan->view->layout, gpu, modules, rows_of(modules), columns_of(p, modules));
 	struct set set = { .n = 0 };
@@ -399,8 +408,10 @@ static int process_modules(struct process *p, uint32_t m, unsigned n)
 		return sl_fail(p->plan->err, EINVAL, "%s has more than %d tensors", SL_ESC(prefix), SET_MAX);
 	for (uint32_t i = modules->first; i < last->first + last->n; i++)
 		load(p, i, skip, &set.list[set.n++]);
-	for (unsigned s = 0; s < SL_STEPS_MAX && choice->steps[s].recipe && !ret; s++)
-		ret = take_step(p, modules, n, &choice->steps[s], prefix, &set);
+	for (unsigned s = 0; s < SL_STEPS_MAX && choice->steps[s].recipe && !ret; s++) {
+		if (has_tensor(&set, choice->steps[s].has))
+			ret = take_step(p, modules, n, &choice->steps[s], prefix, &set);
+	}
 	p->plan->section = p->loaded.tensors[modules->first].section;
 	return ret ? ret : add_set(p, prefix, choice, &set);
 }
@@ -451,7 +462,7 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 		     const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
 {
 	const struct sl_module module = { .storage = bound->storage, .row = row };
-	enum sl_gpu gpu = gpu_of(layout, SL_SM90);
+	enum sl_gpu gpu = gpu_of(layout, model->gpu ? (enum sl_gpu)(model->gpu - 1) : SL_SM90);
 
 	if (!bound->storage || kind_of(row) == SL_OTHER)
 		return 0;
@@ -521,7 +532,7 @@ int sl_serve_manifest(struct sl_plan *plan)
 		"{\n  \"engine\": \"%s\", \"version\": \"%s\", \"layout\": \"%s\", \"rank\": %u, \"gpu\": \"%s\",\n"
 		"  \"tensors\": {",
 		plan->engine->title, plan->engine->version, sl_layout_format(&view->layout, plan->engine, layout),
-		view->rank, sl_gpu_names[gpu_of(&view->layout, plan->gpu)]);
+		view->rank, sl_gpu_names[plan->gpu]);
 	for (uint32_t i = 0; i < view->n_tensors; i++) {
 		sl_text_printf(&text, "%s\n    ", i ? "," : "");
 		describe(&text, &view->tensors[i]);

@@ -41,6 +41,7 @@ struct sl_step {
 	const char *in, *out;
 	uint64_t align;	       /* sl_post_facts.align */
 	const char *backend;   /* sl_post_facts.backend */
+	const char *has;       /* only where the module has a tensor of that name; NULL: always */
 	const char *elsewhere; /* the recipe's tensors belong to the module of this name beside it; its inputs stay */
 };
 

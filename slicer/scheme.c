@@ -83,7 +83,7 @@ static const struct sl_storage mxfp4_packed = {
 	}, .n_components = 2, .group = 32, .padding = { { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 }, { 256, 256 } }, /* Marlin everywhere */
 };
 static const struct sl_storage nvfp4_modelopt = {
-	.name = "NVFP4", .components = {
+	.name = "NVFP4 of ModelOpt", .components = {
 		{ ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_PACK, false, SL_AS_STORED, SL_U8, 0 },
 		{ ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_F8_E4M3, 0 },
 		SCALE_OF("weight_scale_2", SL_REQUIRED),

@@ -78,7 +78,7 @@ static bool has_head_dim(const struct sl_arch *arch)
 static void edit_head_dim(const struct sl_plan *plan, struct edits *edits)
 {
 	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
-	bool follows = d->head_dim * d->heads == d->hidden && (plan->tp == 1 || !plan->engine->rank_dirs);
+	bool follows = d->head_dim * d->heads == d->hidden && (plan->tp == 1 || !plan->engine->rank_configs);
 
 	if (d->head_dim && !follows && has_head_dim(plan->model->arch) &&
 	    !sl_config_find(&plan->model->config, SL_TEXT, "head_dim") && !plan->model->arch->defaults[SL_TEXT])
@@ -149,7 +149,7 @@ static void edit_sizes(const struct sl_plan *plan, struct edits *edits)
 	const struct sl_dims *d = &plan->model->config.dims[SL_TEXT];
 	uint64_t tp = plan->tp, inter = 0;
 
-	if (!plan->engine->rank_dirs || tp == 1)
+	if (!plan->engine->rank_configs || tp == 1)
 		return;
 	edit_number(edits, "num_attention_heads", d->heads / tp);
 	edit_number(edits, "num_key_value_heads", d->kv_heads >= tp ? d->kv_heads / tp : 1);

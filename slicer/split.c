@@ -215,7 +215,7 @@ bool sl_is_expert(const struct sl_weight *row)
 unsigned sl_row_tp(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		   enum sl_part part, const struct sl_weight *row)
 {
-	if (part == SL_VISION && (engine->rank_dirs || model->config.dims[part].heads % layout->tp))
+	if (part == SL_VISION && (engine->rank_configs || model->config.dims[part].heads % layout->tp))
 		return 1;
 	return sl_is_expert(row) && layout->experts != SL_EXPERTS_SLICED ? 1 : layout->tp;
 }
@@ -470,11 +470,11 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->dtype == SL_F16 && engine->fused && (flags & SL_NO_F16))
 		return sl_fail(err, EINVAL, "%s is not stable in F16, and the engine refuses it: use bf16 or f32",
 			       model->config.architecture);
-	if (layout->tp > 1 && engine->rank_dirs && model->arch->whole_in_hf)
+	if (layout->tp > 1 && engine->rank_configs && model->arch->whole_in_hf)
 		return sl_fail(err, EINVAL,
 			       "a config.json of %s cannot describe a slice (%s): use %s/tp1, or tensors/tp%u",
 			       model->config.architecture, model->arch->whole_in_hf, engine->name, layout->tp);
-	if (layout->tp > 1 && engine->rank_dirs && !model->config.dims[SL_TEXT].kv_heads)
+	if (layout->tp > 1 && engine->rank_configs && !model->config.dims[SL_TEXT].kv_heads)
 		return sl_fail(err, EINVAL, "kv heads differ between layers: one config.json cannot describe a slice");
 	return 0;
 }

@@ -160,11 +160,17 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 
 /* ---- one component of a module ---- */
 
+/* Whose kernels' paddings experts get: Marlin is what the oldest GPU has anyway. */
+static enum sl_gpu padded_for(const struct sl_plan *plan)
+{
+	return plan->view->layout.kernels == SL_KERNELS_MARLIN ? SL_SM80 : plan->gpu;
+}
+
 static int find_share(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
 		      const struct sl_storage *storage, struct sl_matrix m, struct sl_share *share)
 {
 	return sl_share_of(plan->model, plan->engine, &plan->view->layout, stack->part, row, storage, m, plan->rank,
-			   plan->gpu, share, plan->err);
+			   padded_for(plan), share, plan->err);
 }
 
 /* What is being put together: rows and columns so far of the engine's tensor, for one expert. */
@@ -766,11 +772,40 @@ static int add_tensors(struct sl_plan *plan, const struct group *g)
 	return add_bias(plan, g, name);
 }
 
+/* Is a module's largest value looked for in all ranks' shares when it is quantised on the way (vLLM 0.32, quantization/online/)? */
+static bool wants_whole(const struct sl_plan *plan, const struct group *g)
+{
+	const struct sl_weight *row = row_of(plan, g, g->first);
+	enum sl_online online = plan->view->layout.online;
+
+	return plan->tp > 1 && row->in != SL_NO_AXIS &&
+	       (online == SL_ONLINE_TENSOR || (online == SL_ONLINE_CHANNEL && row->role == SL_ROW));
+}
+
+/* The matrix of which this rank has a share, as a tensor "NAME@all" beside that: for who processes it. */
+static int add_whole(struct sl_plan *plan, const struct group *g)
+{
+	struct sl_layout *layout = &plan->view->layout, own = *layout;
+	unsigned rank = plan->rank;
+	char name[SL_MODULE_NAME_MAX];
+
+	component_name(plan, g, 0, name);
+	sl_name_append(name, strlen(name), "@all");
+	layout->tp = 1;
+	plan->rank = 0;
+	int ret = add_component(plan, g, 0, name);
+	*layout = own;
+	plan->rank = rank;
+	return ret;
+}
+
 static int add_one(struct sl_plan *plan, const struct group *g)
 {
 	uint32_t first = plan->n_tensors;
 	int ret = add_tensors(plan, g);
 
+	if (!ret && plan->n_tensors > first && wants_whole(plan, g))
+		ret = add_whole(plan, g);
 	return ret ? ret : note_module(plan, g, first);
 }
 
@@ -1029,7 +1064,9 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	};
 
 	*out = NULL;
-	plan.gpu = options && options->gpu ? (enum sl_gpu)(options->gpu - 1) : SL_SM90;
+	plan.gpu = layout->gpu		      ? (enum sl_gpu)(layout->gpu - 1)
+		   : options && options->gpu ? (enum sl_gpu)(options->gpu - 1)
+					     : SL_SM90;
 	plan.part_bytes = part_size(engine, options);
 	int ret = check_request(model, engine, layout, stage, rank, plan.err);
 	if (ret)
