@@ -16,6 +16,7 @@ static const char *const known[] = {
 	"Phi3ForCausalLM",     "OPTForCausalLM",      "MixtralForCausalLM", "Qwen3MoeForCausalLM",
 	"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeForCausalLM", "Gemma2ForCausalLM",
 	"Gemma3ForCausalLM",   "Gemma3ForConditionalGeneration", "GPT2LMHeadModel", "MiniMaxM2ForCausalLM",
+	"GptOssForCausalLM",
 };
 
 #define GPU(name) (1u << SL_##name)
@@ -26,8 +27,33 @@ static const char *const known[] = {
 /* clang-format off */
 #define KEEP(format, what, on, name) { .storage = format, .kind = what, .gpus = on, .kernels = AUTO, .says = name }
 #define NOT(format, what, on, why) { .storage = format, .kind = what, .gpus = on, .kernels = AUTO, .refused = why }
-#define ONE(format, what, on, name, ...) \
-	{ .storage = format, .kind = what, .gpus = on, .kernels = AUTO, .says = name, .steps = { { __VA_ARGS__ } } }
+
+/* Marlin's shapes (marlin_utils.py, verify_marlin_supports_shape, query_marlin_supported_quant_types). */
+static bool suits_marlin(const struct sl_module *module, uint64_t n, uint64_t k)
+{
+	uint64_t group = module->quant->group;
+
+	return n % 64 == 0 && k % 128 == 0 && (group == 0 || group == 32 || group == 64 || group == 128);
+}
+
+static bool suits_gptq(const struct sl_module *module, uint64_t n, uint64_t k)
+{
+	return module->quant->symmetric && suits_marlin(module, n, k);
+}
+
+/* compressed-tensors with FP8 activations; quant_method "fp8" has another way with scales. */
+static bool is_w8a8(const struct sl_module *module, uint64_t n, uint64_t k)
+{
+	(void)n, (void)k;
+	return strcmp(module->quant->scheme->method, "compressed-tensors") == 0 && !module->quant->weight_only;
+}
+
+/* SGLang leaves biases in their order. */
+#define MARLIN(format, fits, name, ...) \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM90), .kernels = AUTO, .says = "Marlin", .when = fits, .steps = { { .recipe = name, .in = "bias=" } }, __VA_ARGS__ }
+#define W8A8(format, name) \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM90), .kernels = AUTO, .says = "CUTLASS", .when = is_w8a8, .steps = { { .recipe = name } } }
+#define NO_MARLIN "SGLang's Marlin takes symmetric integers in groups of 32, 64, 128 or none, rows in 64s and columns in 128s"
 
 /* To add a format or a GPU: a row; the first that fits counts. */
 const struct sl_choice sl_sglang_choices[] = {
@@ -37,8 +63,16 @@ const struct sl_choice sl_sglang_choices[] = {
 	KEEP("FP8 blocks", SL_LINEAR, GPU(SM90), "Triton or DeepGEMM"),
 	KEEP("FP8 blocks", SL_LATENT, GPU(SM90), "Triton or DeepGEMM"),
 	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM90), "Triton or DeepGEMM"),
-	ONE("FP8 per tensor", SL_LINEAR, GPU(SM90), "CUTLASS", .recipe = "fp8_tensor"),
-	ONE("FP8 per channel", SL_LINEAR, GPU(SM90), "CUTLASS", .recipe = "fp8_channel"),
+	W8A8("FP8 per tensor", "fp8_tensor"),
+	W8A8("FP8 per channel", "fp8_channel"),
+	MARLIN("packed integers, groups", suits_marlin, "marlin_ct_wna16", .drops = NULL),
+	NOT("packed integers, groups", SL_LINEAR, GPU(SM90), NO_MARLIN),
+	MARLIN("GPTQ", suits_gptq, "marlin_gptq", .drops = "qzeros|g_idx"),
+	NOT("GPTQ", SL_LINEAR, GPU(SM90), NO_MARLIN),
+	MARLIN("AWQ", suits_marlin, "marlin_awq", .drops = NULL),
+	NOT("AWQ", SL_LINEAR, GPU(SM90), NO_MARLIN),
+	NOT("NVFP4", SL_LINEAR, ALL, "SGLang takes it only where fused matrices share a weight_global_scale, and what it makes of those has not been compared yet"),
+	NOT("MXFP4 blocks of all experts", SL_EXPERTS, ALL, "SGLang's kernels take experts out of the state that sharded_state loads"),
 	{ .storage = NULL },
 };
 /* clang-format on */

@@ -720,6 +720,7 @@ static int find_widths(struct sl_plan *plan, const struct group *g, struct sl_mo
 		if (ret)
 			return ret;
 		module->finer = share.finer;
+		module->columns = share.cols.n + share.cols.zero;
 		for (unsigned s = 0; s < share.n && module->n_widths < SL_COUNT(module->widths); s++)
 			module->widths[module->n_widths++] = share.rows[s].n + share.rows[s].zero;
 	}
@@ -734,6 +735,7 @@ static int note_module(struct sl_plan *plan, const struct group *g, uint32_t fir
 				    .n = plan->n_tensors - first,
 				    .storage = bound->storage,
 				    .row = row_of(plan, g, g->first),
+				    .quant = &plan->model->quant,
 				    .part = stack_of(plan, g)->part,
 				    .layer = g->layer };
 
@@ -908,18 +910,12 @@ static int add_stored_scales(struct sl_plan *plan, const struct group *g, const 
 	return ret;
 }
 
-/* One cache scale of SGLang's: 1 when the checkpoint has none. */
-static int add_sglang_scale(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn,
-			    const char *module, const struct sl_cache_scale *scale)
+/* One cache scale of SGLang's, which is 1 when the checkpoint has none: others are refused. */
+static int add_sglang_scale(struct sl_plan *plan, const struct group *g, const char *module,
+			    const struct sl_cache_scale *scale)
 {
 	char name[SL_MODULE_NAME_MAX], suffix[64];
-	struct sl_stored_scale found;
 
-	if (attn->stored &&
-	    sl_cache_scale_find(plan->model, stack_of(plan, g), attn, g->layer, scale->stored, &found))
-		return sl_fail(plan->err, EINVAL,
-			       "tensor '%s': what SGLang makes of stored scales of its cache has not been compared yet",
-			       SL_ESC(found.tensor->name));
 	snprintf(suffix, sizeof(suffix), ".%s", scale->name);
 	tensor_name(plan, g, module, suffix, name);
 	int ret = sl_plan_tensor(plan, name, SL_F32);
@@ -937,7 +933,7 @@ static int add_sglang_scales(struct sl_plan *plan, const struct group *g, const 
 	for (const char *at = attn->sglang; at && *at && !ret; at += strcspn(at, "|"), at += *at == '|') {
 		snprintf(module, sizeof(module), "%.*s", (int)strcspn(at, "|"), at);
 		for (unsigned i = 0; i < scheme->n_after && !ret; i++)
-			ret = add_sglang_scale(plan, g, attn, module, &scheme->after[i]);
+			ret = add_sglang_scale(plan, g, module, &scheme->after[i]);
 	}
 	return ret;
 }
