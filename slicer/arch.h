@@ -159,6 +159,7 @@ enum sl_arch_flags {
 	SL_NEXT_N = 64,	       /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
 	SL_EXPERT_GROUPS = 32, /* routing by n_group groups of experts: vLLM spreads no others round robin */
 	SL_NO_F16 = 16,	       /* numerically unstable in F16: vLLM refuses it and takes BF16 */
+	SL_SGLANG_STAGES = 128, /* what SGLang's pipeline stages hold of it is known */
 };
 
 struct sl_arch {

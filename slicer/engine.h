@@ -7,6 +7,7 @@
 #ifndef SLICER_ENGINE_H
 #define SLICER_ENGINE_H
 
+#include "slicer/dtype.h"
 #include "slicer/error.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@ struct sl_layout;
 struct sl_model;
 struct sl_output;
 struct sl_plan;
+struct sl_range;
 struct sl_text;
 
 enum sl_engine_id {
@@ -80,6 +82,9 @@ struct sl_engine {
 	/* Can the engine hold this model, with that many ranks? 0 or -EINVAL. */
 	int (*check)(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		     struct sl_error *err);
+	/* The dtype of a model that no layout asks another of, and the layers of a pipeline stage. NULL: as vLLM does. */
+	enum sl_dtype (*dtype)(const struct sl_model *model);
+	struct sl_range (*stage_layers)(uint64_t layers, unsigned stages, unsigned stage);
 	/* Add the rank's tensors to a plan. NULL: those of the architecture, walked. */
 	int (*plan)(struct sl_plan *plan);
 	/* How tensors become files, and what the i-th of n is called (in the view's arena; NULL without memory). */

@@ -86,13 +86,84 @@ static bool is_known(const char *architecture)
 	return false;
 }
 
-int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
-		    struct sl_error *err)
+/* A tensor that would be a scale of a cache, whose scales are 1 here. */
+static const struct sl_tensor *stored_cache_scale(const struct sl_model *model)
 {
+	const struct sl_scheme *scheme = model->quant.scheme;
+	struct sl_stored_scale found;
+
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_stack *stack = &model->arch->stacks[s];
+		const struct sl_attention *attn = &stack->attns[0];
+		uint64_t layers = attn->sglang && attn->stored ? sl_stack_layers(model, stack) : 0;
+		for (uint64_t l = 0; l < layers; l++) {
+			for (unsigned i = 0; i < scheme->n_after; i++) {
+				if (sl_cache_scale_find(model, stack, attn, l, scheme->after[i].stored, &found))
+					return found.tensor;
+			}
+		}
+	}
+	return NULL;
+}
+
+static int check_cache(const struct sl_model *model, struct sl_error *err)
+{
+	const struct sl_tensor *scale = stored_cache_scale(model);
+
+	if (scale)
+		return sl_fail(err, EINVAL,
+			       "tensor '%s': what SGLang makes of stored scales of its cache has not been compared yet",
+			       SL_ESC(scale->name));
+	if (model->quant.cache)
+		return sl_fail(err, EINVAL,
+			       "config.json: what SGLang makes of a kv_cache_scheme has not been compared yet");
+	return 0;
+}
+
+/* Does everything but weights suit SGLang? */
+static int check_model(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err)
+{
+	uint64_t heads = model->config.dims[SL_VISION].heads;
+
 	if (!is_known(model->config.architecture))
 		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
-	return sl_process_check(model, engine, layout, err);
+	if (strcmp(model->quant.scheme->method, "modelopt") == 0)
+		return sl_fail(err, EINVAL,
+			       "SGLang loads ModelOpt's checkpoints in a way of its own, whatever --load-format says");
+	if (layout->pp > 1 && !(model->arch->flags & SL_SGLANG_STAGES))
+		return sl_fail(err, EINVAL, "what SGLang's pipeline stages hold of %s has not been compared yet",
+			       model->config.architecture);
+	if (heads % layout->tp)
+		return sl_fail(err, EINVAL, "%llu heads of the vision tower do not divide by tp %u",
+			       (unsigned long long)heads, layout->tp);
+	return check_cache(model, err);
+}
+
+int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		    struct sl_error *err)
+{
+	int ret = check_model(model, layout, err);
+
+	return ret ? ret : sl_process_check(model, engine, layout, err);
+}
+
+/* As configured, F32 as BF16 for Gemma, as F16 for others (model_config.py, _get_and_verify_dtype). */
+enum sl_dtype sl_sglang_dtype(const struct sl_model *model)
+{
+	int dtype = sl_config_dtype(&model->config, NULL);
+
+	if (dtype == SL_F16 || dtype == SL_BF16)
+		return (enum sl_dtype)dtype;
+	return strncmp(model->config.architecture, "Gemma", 5) == 0 ? SL_BF16 : SL_F16;
+}
+
+/* What does not divide goes to the last stages (distributed/utils.py, get_pp_indices). */
+struct sl_range sl_sglang_layers(uint64_t layers, unsigned stages, unsigned stage)
+{
+	uint64_t each = layers / stages, fewer = stages - layers % stages;
+
+	return (struct sl_range){ each * stage + (stage > fewer ? stage - fewer : 0), each + (stage >= fewer), 0 };
 }
 
 /* Gemma 2's factor of embeddings, a buffer of its own (gemma2.py): the square root of the hidden size. */

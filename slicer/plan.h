@@ -193,6 +193,8 @@ extern const struct sl_choice sl_sglang_choices[];
 int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		    struct sl_error *err);
 int sl_sglang_plan(struct sl_plan *plan);
+enum sl_dtype sl_sglang_dtype(const struct sl_model *model);
+struct sl_range sl_sglang_layers(uint64_t layers, unsigned stages, unsigned stage);
 
 /* engine_meta.c */
 int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,

@@ -467,7 +467,7 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->pp > layers)
 		return sl_fail(err, EINVAL, "%llu layers are too few for %u pipeline stages",
 			       (unsigned long long)layers, layout->pp);
-	if (layout->dtype == SL_F16 && engine->fused && (flags & SL_NO_F16))
+	if (layout->dtype == SL_F16 && engine->fused && !engine->dtype && (flags & SL_NO_F16))
 		return sl_fail(err, EINVAL, "%s is not stable in F16, and the engine refuses it: use bf16 or f32",
 			       model->config.architecture);
 	if (layout->tp > 1 && engine->rank_configs && model->arch->whole_in_hf)

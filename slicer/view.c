@@ -149,7 +149,7 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 	struct group head = { 0 };
 
 	if (plan->engine->fused && shares_head(plan->view) && find_head(plan->model->arch, &head)) {
-		const struct sl_weight *head_row = &stack_of(plan, &head)->weights[head.first];
+		const struct sl_weight *head_row = row_of(plan, &head, head.first);
 		if (on_stage(plan->view, head_row)) {
 			tensor_name(plan, &head, module_name(plan->engine, head_row), ".weight", out);
 			return;
@@ -987,7 +987,8 @@ static int add_stack(struct sl_plan *plan, unsigned stack)
 	int ret = 0;
 
 	if (s->pipelined)
-		layers = sl_stage_layers(layers.n, plan->view->layout.pp, plan->view->stage);
+		layers = (plan->engine->stage_layers ? plan->engine->stage_layers : sl_stage_layers)(
+			layers.n, plan->view->layout.pp, plan->view->stage);
 	for (uint64_t l = layers.first; l < layers.first + layers.n && !ret; l++) {
 		plan->section += s->pipelined;
 		ret = add_layer(plan, stack, l);
