@@ -115,7 +115,7 @@ struct sl_weight {
 	sl_predicate *bias; /* the module has a bias; NULL: never */
 	enum sl_stages stages;
 	enum sl_weight_dtype as;
-	unsigned pad; /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
+	unsigned pad;	    /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
 	const char *routed; /* of a shared expert: the row of the routed ones, of which it may become the last */
 	const struct sl_weight *sglang; /* this row as SGLang has it; NULL: the same */
 };

@@ -12,10 +12,14 @@
 
 /* To add a family: its architecture, after a comparison of what SGLang holds (tests/oracle/make_digests.py). */
 static const char *const known[] = {
-	"LlamaForCausalLM",    "MistralForCausalLM",  "Qwen2ForCausalLM",   "Qwen3ForCausalLM",
-	"Phi3ForCausalLM",     "OPTForCausalLM",      "MixtralForCausalLM", "Qwen3MoeForCausalLM",
-	"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeForCausalLM", "Gemma2ForCausalLM",
-	"Gemma3ForCausalLM",   "Gemma3ForConditionalGeneration", "GPT2LMHeadModel", "MiniMaxM2ForCausalLM",
+	"LlamaForCausalLM",	 "MistralForCausalLM",
+	"Qwen2ForCausalLM",	 "Qwen3ForCausalLM",
+	"Phi3ForCausalLM",	 "OPTForCausalLM",
+	"MixtralForCausalLM",	 "Qwen3MoeForCausalLM",
+	"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
+	"Glm4MoeForCausalLM",	 "Gemma2ForCausalLM",
+	"Gemma3ForCausalLM",	 "Gemma3ForConditionalGeneration",
+	"GPT2LMHeadModel",	 "MiniMaxM2ForCausalLM",
 	"GptOssForCausalLM",
 };
 
@@ -23,10 +27,6 @@ static const char *const known[] = {
 #define NVIDIA	  (GPU(SM80) | GPU(SM89) | GPU(SM90) | GPU(SM100))
 #define ALL	  (NVIDIA | GPU(GFX942))
 #define AUTO	  (1u << SL_KERNELS_AUTO)
-
-/* clang-format off */
-#define KEEP(format, what, on, name) { .storage = format, .kind = what, .gpus = on, .kernels = AUTO, .says = name }
-#define NOT(format, what, on, why) { .storage = format, .kind = what, .gpus = on, .kernels = AUTO, .refused = why }
 
 /* Marlin's shapes (marlin_utils.py, verify_marlin_supports_shape, query_marlin_supported_quant_types). */
 static bool suits_marlin(const struct sl_module *module, uint64_t n, uint64_t k)
@@ -48,29 +48,33 @@ static bool is_w8a8(const struct sl_module *module, uint64_t n, uint64_t k)
 	return strcmp(module->quant->scheme->method, "compressed-tensors") == 0 && !module->quant->weight_only;
 }
 
-/* SGLang leaves biases in their order. */
-#define MARLIN(format, fits, name, ...) \
-	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM90), .kernels = AUTO, .says = "Marlin", .when = fits, .steps = { { .recipe = name, .in = "bias=" } }, __VA_ARGS__ }
+/* clang-format off */
+#define ROW(format, what, on) .storage = format, .kind = what, .gpus = on, .kernels = AUTO
+#define KEEP(format, what, on, name) { ROW(format, what, on), .says = name }
+#define NOT(format, what, on, why) { ROW(format, what, on), .refused = why }
 #define W8A8(format, name) \
-	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM90), .kernels = AUTO, .says = "CUTLASS", .when = is_w8a8, .steps = { { .recipe = name } } }
+	{ ROW(format, SL_LINEAR, GPU(SM89) | GPU(SM90) | GPU(SM100)), .says = "CUTLASS", .when = is_w8a8, .steps = { { .recipe = name } } }
+/* Biases stay in their order: the recipe does not get them. */
+#define MARLIN(format, fits, name, gone) \
+	{ ROW(format, SL_LINEAR, NVIDIA), .says = "Marlin", .when = fits, .steps = { { .recipe = name, .in = "bias=" } }, .drops = gone }
 #define NO_MARLIN "SGLang's Marlin takes symmetric integers in groups of 32, 64, 128 or none, rows in 64s and columns in 128s"
 
 /* To add a format or a GPU: a row; the first that fits counts. */
 const struct sl_choice sl_sglang_choices[] = {
 	KEEP("plain", SL_LINEAR, ALL, "cuBLAS"),
 	KEEP("plain", SL_LATENT, ALL, "cuBLAS"),
-	KEEP("plain", SL_EXPERTS, NVIDIA, "Triton"),
-	KEEP("FP8 blocks", SL_LINEAR, GPU(SM90), "Triton or DeepGEMM"),
-	KEEP("FP8 blocks", SL_LATENT, GPU(SM90), "Triton or DeepGEMM"),
-	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM90), "Triton or DeepGEMM"),
+	KEEP("plain", SL_EXPERTS, GPU(SM80) | GPU(SM89) | GPU(SM90), "Triton"),
+	KEEP("FP8 blocks", SL_LINEAR, GPU(SM89) | GPU(SM90), "Triton or DeepGEMM"),
+	KEEP("FP8 blocks", SL_LATENT, GPU(SM89) | GPU(SM90), "Triton or DeepGEMM"),
+	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM89) | GPU(SM90), "Triton or DeepGEMM"),
 	W8A8("FP8 per tensor", "fp8_tensor"),
 	W8A8("FP8 per channel", "fp8_channel"),
-	MARLIN("packed integers, groups", suits_marlin, "marlin_ct_wna16", .drops = NULL),
-	NOT("packed integers, groups", SL_LINEAR, GPU(SM90), NO_MARLIN),
-	MARLIN("GPTQ", suits_gptq, "marlin_gptq", .drops = "qzeros|g_idx"),
-	NOT("GPTQ", SL_LINEAR, GPU(SM90), NO_MARLIN),
-	MARLIN("AWQ", suits_marlin, "marlin_awq", .drops = NULL),
-	NOT("AWQ", SL_LINEAR, GPU(SM90), NO_MARLIN),
+	MARLIN("GPTQ", suits_gptq, "marlin_gptq", "qzeros|g_idx"),
+	NOT("GPTQ", SL_LINEAR, NVIDIA, NO_MARLIN),
+	MARLIN("AWQ", suits_marlin, "marlin_awq", NULL),
+	NOT("AWQ", SL_LINEAR, NVIDIA, NO_MARLIN),
+	MARLIN("packed integers, groups", suits_marlin, "marlin_ct_wna16", NULL),
+	NOT("packed integers, groups", SL_LINEAR, NVIDIA, NO_MARLIN),
 	NOT("NVFP4", SL_LINEAR, ALL, "SGLang takes it only where fused matrices share a weight_global_scale, and what it makes of those has not been compared yet"),
 	NOT("MXFP4 blocks of all experts", SL_EXPERTS, ALL, "SGLang's kernels take experts out of the state that sharded_state loads"),
 	{ .storage = NULL },
@@ -86,7 +90,8 @@ static bool is_known(const char *architecture)
 	return false;
 }
 
-/* A tensor that would be a scale of a cache, whose scales are 1 here. */
+/* A stored scale of the KV cache. SGLang's attention computes with numbers beside its state, which sharded_state leaves at 1
+ * (kv_cache.py, process_weights_after_loading). */
 static const struct sl_tensor *stored_cache_scale(const struct sl_model *model)
 {
 	const struct sl_scheme *scheme = model->quant.scheme;
@@ -111,40 +116,55 @@ static int check_cache(const struct sl_model *model, struct sl_error *err)
 	const struct sl_tensor *scale = stored_cache_scale(model);
 
 	if (scale)
-		return sl_fail(err, EINVAL,
-			       "tensor '%s': what SGLang makes of stored scales of its cache has not been compared yet",
-			       SL_ESC(scale->name));
+		return sl_fail(
+			err, EINVAL,
+			"tensor '%s': SGLang's sharded_state would compute with 1 instead of this scale of the cache",
+			SL_ESC(scale->name));
 	if (model->quant.cache)
-		return sl_fail(err, EINVAL,
-			       "config.json: what SGLang makes of a kv_cache_scheme has not been compared yet");
+		return sl_fail(
+			err, EINVAL,
+			"config.json: kv_cache_scheme: SGLang's sharded_state would compute with 1 instead of the cache's scales");
 	return 0;
 }
 
-/* Does everything but weights suit SGLang? */
-static int check_model(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err)
+/* How SGLang shares layers and experts among ranks, where that is not vLLM's way. */
+static int check_layout(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err)
 {
-	uint64_t heads = model->config.dims[SL_VISION].heads;
+	uint64_t heads = model->config.dims[SL_VISION].heads, experts = model->config.dims[SL_TEXT].experts;
 
-	if (!is_known(model->config.architecture))
-		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
-			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
-	if (strcmp(model->quant.scheme->method, "modelopt") == 0)
-		return sl_fail(err, EINVAL,
-			       "SGLang loads ModelOpt's checkpoints in a way of its own, whatever --load-format says");
 	if (layout->pp > 1 && !(model->arch->flags & SL_SGLANG_STAGES))
 		return sl_fail(err, EINVAL, "what SGLang's pipeline stages hold of %s has not been compared yet",
 			       model->config.architecture);
 	if (heads % layout->tp)
 		return sl_fail(err, EINVAL, "%llu heads of the vision tower do not divide by tp %u",
 			       (unsigned long long)heads, layout->tp);
+	if (layout->experts == SL_EXPERTS_ROUND_ROBIN)
+		return sl_fail(err, EINVAL, "SGLang spreads experts in blocks only: use -ep");
+	if (layout->experts == SL_EXPERTS_WHOLE && experts % layout->tp)
+		return sl_fail(err, EINVAL, "%llu experts do not divide by tp %u, as SGLang spreads them",
+			       (unsigned long long)experts, layout->tp);
+	return 0;
+}
+
+static int check_model(const struct sl_model *model, struct sl_error *err)
+{
+	if (!is_known(model->config.architecture))
+		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
+			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
+	if (strcmp(model->quant.scheme->method, "modelopt") == 0)
+		return sl_fail(
+			err, EINVAL,
+			"SGLang loads ModelOpt's checkpoints with a loader of their own, whatever --load-format says");
 	return check_cache(model, err);
 }
 
 int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		    struct sl_error *err)
 {
-	int ret = check_model(model, layout, err);
+	int ret = check_model(model, err);
 
+	if (!ret)
+		ret = check_layout(model, layout, err);
 	return ret ? ret : sl_process_check(model, engine, layout, err);
 }
 

@@ -109,8 +109,8 @@ static int refuse(const struct sl_choice *choice, const struct sl_engine *engine
 		  enum sl_gpu gpu, const char *name, struct sl_error *err)
 {
 	if (!choice)
-		return sl_fail(err, EINVAL, "%s: %s for %s: what %s holds of it with these kernels is not known", SL_ESC(name),
-			       module->storage->name, sl_gpu_names[gpu], engine->version);
+		return sl_fail(err, EINVAL, "%s: %s for %s: what %s holds of it with these kernels is not known",
+			       SL_ESC(name), module->storage->name, sl_gpu_names[gpu], engine->version);
 	return sl_fail(err, EINVAL, "%s: %s for %s: %s", SL_ESC(name), module->storage->name, sl_gpu_names[gpu],
 		       choice->refused);
 }

@@ -309,8 +309,8 @@ static void read_kinds(struct sl_quant *quant, const struct sl_json *json)
 		 cache = sl_json_member(json, quant->object, "kv_cache_scheme");
 
 	quant->symmetric = sym && json->tokens[sym].type == SL_JSON_TRUE;
-	quant->weight_only = group_says(json, quant->object, "weights") &&
-			     !group_says(json, quant->object, "input_activations");
+	quant->weight_only =
+		group_says(json, quant->object, "weights") && !group_says(json, quant->object, "input_activations");
 	quant->cache = cache && json->tokens[cache].type == SL_JSON_OBJECT;
 }
 

@@ -655,14 +655,16 @@ static int check_shared(struct sl_plan *plan, const struct group *g)
 {
 	for (unsigned r = g->first; r < g->first + g->n; r++) {
 		const struct sl_weight *shared = row_of(plan, g, shared_row(plan, g, r));
-		const struct sl_bound *routed = bound_of(plan, g, r, 0), *own = bound_of(plan, g, shared_row(plan, g, r), 0);
+		const struct sl_bound *routed = bound_of(plan, g, r, 0),
+				      *own = bound_of(plan, g, shared_row(plan, g, r), 0);
 		struct sl_matrix a = sl_logical_matrix(plan->model, row_of(plan, g, r), routed), b = { 0, 0 };
 		if (own->storage)
 			b = sl_logical_matrix(plan->model, shared, own);
 		if (own->storage != routed->storage || a.rows != b.rows || a.cols != b.cols)
-			return sl_fail(plan->err, EINVAL,
-				       "'%s' of layer %llu is to be the last of the routed experts, but is stored differently",
-				       shared->name, (unsigned long long)g->layer);
+			return sl_fail(
+				plan->err, EINVAL,
+				"'%s' of layer %llu is to be the last of the routed experts, but is stored differently",
+				shared->name, (unsigned long long)g->layer);
 	}
 	return 0;
 }
@@ -1061,7 +1063,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	};
 
 	*out = NULL;
-	plan.gpu = layout->gpu		      ? (enum sl_gpu)(layout->gpu - 1)
+	plan.gpu = layout->gpu		     ? (enum sl_gpu)(layout->gpu - 1)
 		   : options && options->gpu ? (enum sl_gpu)(options->gpu - 1)
 					     : SL_SM90;
 	plan.part_bytes = part_size(engine, options);
