@@ -115,7 +115,9 @@ struct sl_weight {
 	sl_predicate *bias; /* the module has a bias; NULL: never */
 	enum sl_stages stages;
 	enum sl_weight_dtype as;
-	unsigned pad; /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
+	unsigned pad;	    /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
+	const char *routed; /* of a shared expert: the row of the routed ones, of which it may become the last */
+	const struct sl_weight *sglang; /* this row as SGLang has it; NULL: the same */
 };
 
 #define SL_NO_AXIS SL_N_DIMS
@@ -126,6 +128,7 @@ struct sl_attention {
 	const char *stored; /* in the checkpoint, under which its cache scales lie; NULL: none are */
 	bool own_class;	    /* no plain Attention (MLA, sparse): few schemes give those cache scales */
 	sl_predicate *when; /* which layers have it; NULL: all */
+	const char *sglang; /* the modules to which SGLang gives cache scales, joined by '|'; NULL: none */
 };
 
 #define SL_ATTNS_MAX 2
@@ -156,6 +159,7 @@ enum sl_arch_flags {
 	SL_NEXT_N = 64,	       /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
 	SL_EXPERT_GROUPS = 32, /* routing by n_group groups of experts: vLLM spreads no others round robin */
 	SL_NO_F16 = 16,	       /* numerically unstable in F16: vLLM refuses it and takes BF16 */
+	SL_SGLANG_STAGES = 128, /* what SGLang's pipeline stages hold of it is known */
 };
 
 struct sl_arch {
@@ -170,6 +174,7 @@ struct sl_arch {
 	unsigned n_spellings;
 	const char *const *skipped; /* prefixes of tensors that are drafts (MTP) too; NULL-terminated, or NULL */
 	const char *whole_in_hf;    /* why no config.json could describe a slice; NULL: it can */
+	sl_predicate *fuses_shared; /* SGLang makes the shared expert one more routed one; NULL: it does not */
 	/* A last look at the configuration, NULL when there is nothing to check: fixes up dims, refuses variants. */
 	int (*prepare)(struct sl_config *config, struct sl_error *err);
 };

@@ -102,7 +102,9 @@ int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len)
 
 enum sl_dtype sl_plan_float(const struct sl_plan *plan)
 {
-	return plan->view->layout.dtype < 0 ? plan->model->dtype : (enum sl_dtype)plan->view->layout.dtype;
+	if (plan->view->layout.dtype >= 0)
+		return (enum sl_dtype)plan->view->layout.dtype;
+	return plan->engine->dtype ? plan->engine->dtype(plan->model) : plan->model->dtype;
 }
 
 int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n)

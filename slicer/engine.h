@@ -7,6 +7,7 @@
 #ifndef SLICER_ENGINE_H
 #define SLICER_ENGINE_H
 
+#include "slicer/dtype.h"
 #include "slicer/error.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@ struct sl_layout;
 struct sl_model;
 struct sl_output;
 struct sl_plan;
+struct sl_range;
 struct sl_text;
 
 enum sl_engine_id {
@@ -73,12 +75,17 @@ struct sl_engine {
 	uint64_t part_bytes;		   /* the size at which they are, unless the options say another; 0: 512 MiB */
 	bool source_files; /* a weight file that would hold just what a source file does is that file, byte for byte */
 	const struct sl_choice *choices; /* how loaded modules are processed (process.h); NULL: they stay as they are */
+	bool picks_kernels;		 /* a layout's name says with which kernels, for which GPU */
+	bool sglang;			 /* holds what rows of architectures say that SGLang has instead (arch.h) */
 	bool turns;			 /* matrices that it holds as views with swapped axes are stored so */
 	unsigned vocab_pad; /* rows of embeddings are padded to a multiple of this; 0: divided exactly, or left whole */
 
 	/* Can the engine hold this model, with that many ranks? 0 or -EINVAL. */
 	int (*check)(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		     struct sl_error *err);
+	/* The dtype of a model that no layout asks another of, and the layers of a pipeline stage. NULL: as vLLM does. */
+	enum sl_dtype (*dtype)(const struct sl_model *model);
+	struct sl_range (*stage_layers)(uint64_t layers, unsigned stages, unsigned stage);
 	/* Add the rank's tensors to a plan. NULL: those of the architecture, walked. */
 	int (*plan)(struct sl_plan *plan);
 	/* How tensors become files, and what the i-th of n is called (in the view's arena; NULL without memory). */

@@ -105,7 +105,7 @@ static bool word(struct sl_layout *layout, const struct sl_engine *engine, const
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (strlen(words[i].token) != len || memcmp(words[i].token, token, len) != 0)
 			continue;
-		if (words[i].field >= ONLINE && !engine->choices)
+		if (words[i].field >= ONLINE && !engine->picks_kernels)
 			return false;
 		set_field(layout, words[i].field, words[i].value);
 		return true;

@@ -188,10 +188,15 @@ int sl_gpt_oss_plan(struct sl_plan *plan);
 char *sl_gpt_oss_name(const struct sl_plan *plan, uint32_t i, uint32_t n);
 int sl_gpt_oss_beside(struct sl_plan *plan);
 
-/* engine_meta.c */
+/* engine_sglang.c */
+extern const struct sl_choice sl_sglang_choices[];
 int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
-		    struct sl_error *err); /* engine_sglang.c */
+		    struct sl_error *err);
+int sl_sglang_plan(struct sl_plan *plan);
+enum sl_dtype sl_sglang_dtype(const struct sl_model *model);
+struct sl_range sl_sglang_layers(uint64_t layers, unsigned stages, unsigned stage);
 
+/* engine_meta.c */
 int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		  struct sl_error *err);
 int sl_meta_plan(struct sl_plan *plan);

@@ -363,13 +363,6 @@ static unsigned joined(const struct process *p, uint32_t m)
 	return n;
 }
 
-static uint64_t columns_of(const struct process *p, const struct sl_module *module)
-{
-	const struct sl_output *t = &p->loaded.tensors[module->first];
-
-	return t->n_dims ? t->shape[t->n_dims - 1] : 0;
-}
-
 static int keep(struct process *p, uint32_t i)
 {
 	struct sl_loaded t;
@@ -396,7 +389,7 @@ static int process_modules(struct process *p, uint32_t m, unsigned n)
 	char *prefix = sl_arena_strndup(&p->plan->view->arena, first, skip);
 	enum sl_gpu gpu = p->plan->gpu;
 	const struct sl_choice *choice =
-		choose(p->plan->engine, &p->plan->view->layout, gpu, modules, rows_of(modules), columns_of(p, modules));
+		choose(p->plan->engine, &p->plan->view->layout, gpu, modules, rows_of(modules), modules->columns);
 	struct set set = { .n = 0 };
 	int ret = 0;
 
@@ -458,16 +451,46 @@ int sl_process_plan(struct sl_plan *plan)
 
 /* ---- before it is planned ---- */
 
-static int check_row(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
-		     const struct sl_weight *row, const struct sl_bound *bound, struct sl_error *err)
+/* Rows of all matrices that are one module with that of row r, and its columns, on the first rank. */
+static int module_size(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		       unsigned s, uint64_t layer, unsigned r, struct sl_matrix *size, struct sl_error *err)
 {
-	const struct sl_module module = { .storage = bound->storage, .row = row };
+	const struct sl_stack *stack = &model->arch->stacks[s];
+	const struct sl_weight *first = sl_row_in(engine, &stack->weights[r]);
+	int ret = 0;
+
+	for (*size = (struct sl_matrix){ 0, 0 }; r < stack->n_weights && !ret; r++) {
+		const struct sl_weight *row = sl_row_in(engine, &stack->weights[r]);
+		const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0);
+		struct sl_share share;
+		if (!bound->storage || (row != first && !sl_are_fused(first, row)))
+			break;
+		ret = sl_share_of(model, engine, layout, stack->part, row, bound->storage,
+				  sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
+		for (unsigned i = 0; i < share.n && !ret; i++)
+			size->rows += share.rows[i].n + share.rows[i].zero;
+		size->cols = share.cols.n + share.cols.zero;
+	}
+	return ret;
+}
+
+static int check_row(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     unsigned s, uint64_t layer, unsigned r, struct sl_error *err)
+{
+	const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0);
+	const struct sl_weight *row = sl_row_in(engine, &model->arch->stacks[s].weights[r]);
+	const struct sl_module module = { .storage = bound->storage, .row = row, .quant = &model->quant };
 	enum sl_gpu gpu = gpu_of(layout, model->gpu ? (enum sl_gpu)(model->gpu - 1) : SL_SM90);
+	struct sl_matrix size;
 
 	if (!bound->storage || sl_module_kind(row) == SL_OTHER)
 		return 0;
-	struct sl_matrix m = sl_logical_matrix(model, row, bound);
-	const struct sl_choice *choice = choose(engine, layout, gpu, &module, m.rows, m.cols);
+	if (r && sl_are_fused(sl_row_in(engine, &model->arch->stacks[s].weights[r - 1]), row))
+		return 0;
+	int ret = module_size(model, engine, layout, s, layer, r, &size, err);
+	if (ret)
+		return ret;
+	const struct sl_choice *choice = choose(engine, layout, gpu, &module, size.rows, size.cols);
 	if (choice && !choice->refused)
 		return 0;
 	return refuse(choice, engine, &module, gpu, row->name, err);
@@ -483,8 +506,7 @@ int sl_process_check(const struct sl_model *model, const struct sl_engine *engin
 		uint64_t layers = sl_stack_layers(model, stack);
 		for (uint64_t l = 0; l < layers && !ret; l++) {
 			for (unsigned r = 0; r < stack->n_weights && !ret; r++)
-				ret = check_row(model, engine, layout, &stack->weights[r],
-						sl_bound_at(model, s, l, r, 0), err);
+				ret = check_row(model, engine, layout, s, l, r, err);
 		}
 	}
 	return ret;
@@ -494,7 +516,7 @@ void sl_process_settle(const struct sl_model *model, const struct sl_engine *eng
 {
 	struct sl_layout with = *layout;
 
-	for (int k = SL_KERNELS_AUTO; engine->choices && !layout->kernels && k < SL_N_KERNELS; k++) {
+	for (int k = SL_KERNELS_AUTO; engine->picks_kernels && !layout->kernels && k < SL_N_KERNELS; k++) {
 		struct sl_error unused = SL_ERROR_INIT;
 		with.kernels = (enum sl_kernels)k;
 		if (sl_layout_check(model, engine, &with, &unused) == 0) {

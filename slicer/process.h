@@ -31,6 +31,8 @@ struct sl_module {
 	uint64_t layer;
 	uint64_t widths[16]; /* rows of each matrix that is fused, of this rank */
 	unsigned n_widths;
+	uint64_t columns; /* of this rank */
+	const struct sl_quant *quant;
 	unsigned finer; /* blocks of scales are this many times smaller than stored */
 };
 

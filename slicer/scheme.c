@@ -145,14 +145,19 @@ static const struct sl_cache_scale compressed_cache[] = {
 	{ "v_zero_point", "v_proj.v_zero_point|v_zero_point",               true,  true, 0 },
 	{ "q_zero_point", "q_zero_point",                                   true,  true, 0 },
 };
+static const struct sl_cache_scale fp8_cache_after[] = {
+	{ "k_scale", K_SCALES, false, false, 1 },
+	{ "v_scale", V_SCALES, false, false, 1 },
+};
 #define CACHE(table) .cache_scales = table, .n_cache_scales = sizeof(table) / sizeof((table)[0])
+#define AFTER(table) .after = table, .n_after = sizeof(table) / sizeof((table)[0])
 
 static const struct sl_scheme none = {
 	"none", "BF16, F16, F32", NULL, STORAGES(&sl_plain),
 };
 static const struct sl_scheme fp8 = {
 	"fp8", "FP8, per tensor or in blocks", NULL,
-	STORAGES(&fp8_block, &fp8_block_e8m0, &fp4_experts, &fp8_tensor, &sl_plain), CACHE(fp8_cache),
+	STORAGES(&fp8_block, &fp8_block_e8m0, &fp4_experts, &fp8_tensor, &sl_plain), CACHE(fp8_cache), AFTER(fp8_cache_after),
 };
 static const struct sl_scheme fbgemm_fp8 = {
 	"fbgemm_fp8", "FP8 per channel (fbgemm)", NULL, STORAGES(&fbgemm, &sl_plain), .convert_unlisted = true,
@@ -255,18 +260,18 @@ static uint64_t number_of(const struct sl_json *json, uint32_t object, const cha
 	return at && json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &value) == 0 ? value : 0;
 }
 
-/* What compressed-tensors' first group says about its weights; 0: nothing. */
-static uint32_t group_weights(const struct sl_json *json, uint32_t object)
+/* What compressed-tensors' first group says about its weights or activations; 0: nothing. */
+static uint32_t group_says(const struct sl_json *json, uint32_t object, const char *what)
 {
-	uint32_t groups = sl_json_member(json, object, "config_groups"), weights;
+	uint32_t groups = sl_json_member(json, object, "config_groups"), said;
 
 	if (!groups || json->tokens[groups].type != SL_JSON_OBJECT || json->tokens[groups].n == 0)
 		return 0;
 	uint32_t first = sl_json_first(json, groups) + 1;
 	if (json->tokens[first].type != SL_JSON_OBJECT)
 		return 0;
-	weights = sl_json_member(json, first, "weights");
-	return weights && json->tokens[weights].type == SL_JSON_OBJECT ? weights : 0;
+	said = sl_json_member(json, first, what);
+	return said && json->tokens[said].type == SL_JSON_OBJECT ? said : 0;
 }
 
 /* Are all weights quantised as those of the first group? */
@@ -298,10 +303,21 @@ static void read_block(struct sl_quant *quant, const struct sl_json *json)
 		quant->block[0] = quant->block[1] = 0;
 }
 
+static void read_kinds(struct sl_quant *quant, const struct sl_json *json)
+{
+	uint32_t sym = sl_json_member(json, quant->object, "sym"),
+		 cache = sl_json_member(json, quant->object, "kv_cache_scheme");
+
+	quant->symmetric = sym && json->tokens[sym].type == SL_JSON_TRUE;
+	quant->weight_only =
+		group_says(json, quant->object, "weights") && !group_says(json, quant->object, "input_activations");
+	quant->cache = cache && json->tokens[cache].type == SL_JSON_OBJECT;
+}
+
 static int read_numbers(struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
 	uint32_t bound = sl_json_member(json, quant->object, "activation_scale_ub"),
-		 weights = group_weights(json, quant->object);
+		 weights = group_says(json, quant->object, "weights");
 	uint64_t bits = number_of(json, quant->object, "bits");
 
 	if (!bits && weights)
@@ -316,6 +332,7 @@ static int read_numbers(struct sl_quant *quant, const struct sl_json *json, stru
 	if (bound && json->tokens[bound].type == SL_JSON_NUMBER)
 		quant->fill = strtof(json->text + json->tokens[bound].start, NULL);
 	read_block(quant, json);
+	read_kinds(quant, json);
 	return 0;
 }
 

@@ -109,6 +109,8 @@ struct sl_scheme {
 	const struct sl_storage *const *storages; /* NULL-terminated, tried in order */
 	const struct sl_cache_scale *cache_scales;
 	unsigned n_cache_scales;
+	const struct sl_cache_scale *after; /* those that SGLang's layers have once it has post-processed */
+	unsigned n_after;
 	bool cache_scales_of_mla; /* MLA layers have them too */
 	bool lists_modules;	  /* config.json must list the quantised modules (vLLM, GPTQ) */
 	bool convert_unlisted; /* a float weight that no ignore list names is converted and gets the components' fills */
@@ -125,6 +127,9 @@ struct sl_quant {
 	uint64_t group;	   /* group_size: columns that share a scale; 0: not said, or all of them */
 	uint64_t block[2]; /* weight_block_size: rows, columns; 0: not said */
 	float fill;	   /* of SL_SINGLE components: activation_scale_ub */
+	bool symmetric;	   /* GPTQ's "sym": zeros stand in the middle */
+	bool weight_only;  /* compressed-tensors: activations stay as they are */
+	bool cache;	   /* a kv_cache_scheme: the KV cache has scales */
 };
 
 /* The scheme of the checkpoint in `dirfd`: quantization_config (top level, then text_config), else one of the quantiser's own

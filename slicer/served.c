@@ -58,7 +58,7 @@ static void edit_dtype(const struct sl_plan *plan, struct edits *edits)
 
 	if (asked < 0 && (plan->engine->native_dtype || sl_config_dtype(&plan->model->config, NULL) >= 0))
 		return;
-	snprintf(text, sizeof(text), "\"%s\"", sl_dtypes[asked < 0 ? (int)plan->model->dtype : asked].torch);
+	snprintf(text, sizeof(text), "\"%s\"", sl_dtypes[sl_plan_float(plan)].torch);
 	edit(edits, true, "dtype|torch_dtype", text);
 }
 

@@ -194,6 +194,19 @@ bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b)
 	       strcmp(a->fused, b->fused) == 0;
 }
 
+const struct sl_weight *sl_row_in(const struct sl_engine *engine, const struct sl_weight *row)
+{
+	return engine->sglang && row->sglang ? row->sglang : row;
+}
+
+/* Not where experts are spread: then each rank would have it (SGLang, shared_experts_fusion_disable_reason). */
+bool sl_fuses_shared(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     enum sl_part part)
+{
+	return engine->sglang && (layout->experts == SL_EXPERTS_SLICED || layout->tp == 1) &&
+	       model->arch->fuses_shared && model->arch->fuses_shared(&model->config, part, 0);
+}
+
 bool sl_is_expert(const struct sl_weight *row)
 {
 	return (row->flags & SL_STACKED) || strstr(row->name, "%e");
@@ -377,12 +390,12 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 	const struct sl_stack *stack = &model->arch->stacks[s];
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
-		const struct sl_weight *row = &stack->weights[r];
+		const struct sl_weight *row = sl_row_in(engine, &stack->weights[r]);
 		const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0); /* experts are alike */
 		if (!bound->storage || (row->flags & SL_INDICES))
 			continue;
 		bool joined = engine->fused && !(row->flags & SL_DEQUANTISED) && r + 1 < stack->n_weights &&
-			      sl_are_fused(row, row + 1);
+			      sl_are_fused(row, sl_row_in(engine, &stack->weights[r + 1]));
 		int ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
 		if (ret)
 			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
@@ -454,7 +467,7 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->pp > layers)
 		return sl_fail(err, EINVAL, "%llu layers are too few for %u pipeline stages",
 			       (unsigned long long)layers, layout->pp);
-	if (layout->dtype == SL_F16 && engine->fused && (flags & SL_NO_F16))
+	if (layout->dtype == SL_F16 && engine->fused && !engine->dtype && (flags & SL_NO_F16))
 		return sl_fail(err, EINVAL, "%s is not stable in F16, and the engine refuses it: use bf16 or f32",
 			       model->config.architecture);
 	if (layout->tp > 1 && engine->rank_configs && model->arch->whole_in_hf)

@@ -77,6 +77,13 @@ int sl_check_modules(const struct sl_model *model, const struct sl_engine *engin
 /* Are two rows parts of one module in an engine that fuses, in the same layers? */
 bool sl_are_fused(const struct sl_weight *a, const struct sl_weight *b);
 
+/* A row of an architecture as the engine has it. */
+const struct sl_weight *sl_row_in(const struct sl_engine *engine, const struct sl_weight *row);
+
+/* Is the shared expert one more of the routed ones, behind them? */
+bool sl_fuses_shared(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		     enum sl_part part);
+
 /* Has a row to do with routed experts? */
 bool sl_is_expert(const struct sl_weight *row);
 

@@ -26,14 +26,30 @@ static const struct sl_stack *stack_of(const struct sl_plan *plan, const struct 
 
 static const struct sl_weight *row_of(const struct sl_plan *plan, const struct group *g, unsigned r)
 {
-	return &stack_of(plan, g)->weights[r];
+	return sl_row_in(plan->engine, &stack_of(plan, g)->weights[r]);
 }
 
+/* The row of the shared expert that belongs to one of the routed experts. */
+static unsigned shared_row(const struct sl_plan *plan, const struct group *g, unsigned routed)
+{
+	const struct sl_stack *stack = stack_of(plan, g);
+
+	for (unsigned r = 0; r < stack->n_weights; r++) {
+		if (stack->weights[r].routed && strcmp(stack->weights[r].routed, stack->weights[routed].name) == 0)
+			return r;
+	}
+	return routed;
+}
+
+/* Behind the routed experts the shared one, where an engine makes it one of them. */
 static const struct sl_bound *bound_of(const struct sl_plan *plan, const struct group *g, unsigned r, uint64_t expert)
 {
 	const uint32_t *start = plan->model->bound[g->stack].row_start;
+	uint64_t n = start[r + 1] - start[r];
 
-	return sl_bound_at(plan->model, g->stack, g->layer, r, start[r + 1] - start[r] > 1 ? expert : 0);
+	if (n > 1 && expert == n)
+		return sl_bound_at(plan->model, g->stack, g->layer, shared_row(plan, g, r), 0);
+	return sl_bound_at(plan->model, g->stack, g->layer, r, n > 1 ? expert : 0);
 }
 
 static const char *either(const char *a, const char *b)
@@ -133,7 +149,7 @@ static void embedding_name(const struct sl_plan *plan, const struct group *embed
 	struct group head = { 0 };
 
 	if (plan->engine->fused && shares_head(plan->view) && find_head(plan->model->arch, &head)) {
-		const struct sl_weight *head_row = &stack_of(plan, &head)->weights[head.first];
+		const struct sl_weight *head_row = row_of(plan, &head, head.first);
 		if (on_stage(plan->view, head_row)) {
 			tensor_name(plan, &head, module_name(plan->engine, head_row), ".weight", out);
 			return;
@@ -289,16 +305,24 @@ static int add_scalars(struct sl_plan *plan, const struct group *g, unsigned i, 
 	return 0;
 }
 
+static bool fuses_shared(const struct sl_plan *plan, const struct group *g)
+{
+	return sl_fuses_shared(plan->model, plan->engine, &plan->view->layout, stack_of(plan, g)->part);
+}
+
 /* The experts of this rank that a group's tensors hold together; one without a number for a group without experts. */
 static struct sl_range experts_of(const struct sl_plan *plan, const struct group *g)
 {
 	const struct sl_stack *stack = stack_of(plan, g);
+	struct sl_range experts;
 
 	if (!sl_is_expert(row_of(plan, g, g->first)))
 		return (struct sl_range){ 0, 1, 0 };
 	if (!plan->engine->fused && strstr(row_of(plan, g, g->first)->name, "%e"))
 		return (struct sl_range){ g->expert, 1, 0 };
-	return sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack->part].experts, plan->rank);
+	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack->part].experts, plan->rank);
+	experts.n += fuses_shared(plan, g);
+	return experts;
 }
 
 static bool is_stack_of_experts(const struct sl_plan *plan, const struct group *g)
@@ -583,6 +607,8 @@ static bool is_held(const struct sl_plan *plan, const struct group *g)
 		return false;
 	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->view))
 		return false;
+	if (row->routed && fuses_shared(plan, g))
+		return false;
 	return (row->flags & SL_INDICES) || bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
 }
 
@@ -624,6 +650,25 @@ static int check_alike(struct sl_plan *plan, const struct group *g)
 	return 0;
 }
 
+/* A shared expert that is to be one of the routed ones is stored as they are. */
+static int check_shared(struct sl_plan *plan, const struct group *g)
+{
+	for (unsigned r = g->first; r < g->first + g->n; r++) {
+		const struct sl_weight *shared = row_of(plan, g, shared_row(plan, g, r));
+		const struct sl_bound *routed = bound_of(plan, g, r, 0),
+				      *own = bound_of(plan, g, shared_row(plan, g, r), 0);
+		struct sl_matrix a = sl_logical_matrix(plan->model, row_of(plan, g, r), routed), b = { 0, 0 };
+		if (own->storage)
+			b = sl_logical_matrix(plan->model, shared, own);
+		if (own->storage != routed->storage || a.rows != b.rows || a.cols != b.cols)
+			return sl_fail(
+				plan->err, EINVAL,
+				"'%s' of layer %llu is to be the last of the routed experts, but is stored differently",
+				shared->name, (unsigned long long)g->layer);
+	}
+	return 0;
+}
+
 /* "qkv_proj.weight_scale" of a linear layer, "w13_weight_scale" of experts; as stored where the engine does not fuse. */
 static void component_name(const struct sl_plan *plan, const struct group *g, unsigned i, char *name)
 {
@@ -650,6 +695,8 @@ static int add_components(struct sl_plan *plan, const struct group *g)
 		return add_dequantised(plan, g, name);
 	}
 	int ret = check_alike(plan, g);
+	if (!ret && sl_is_expert(row_of(plan, g, g->first)) && fuses_shared(plan, g))
+		ret = check_shared(plan, g);
 	for (unsigned i = 0; i < storage->n_components && !ret; i++) {
 		if (!holds_component(plan, g, i))
 			continue;
@@ -675,6 +722,7 @@ static int find_widths(struct sl_plan *plan, const struct group *g, struct sl_mo
 		if (ret)
 			return ret;
 		module->finer = share.finer;
+		module->columns = share.cols.n + share.cols.zero;
 		for (unsigned s = 0; s < share.n && module->n_widths < SL_COUNT(module->widths); s++)
 			module->widths[module->n_widths++] = share.rows[s].n + share.rows[s].zero;
 	}
@@ -689,6 +737,7 @@ static int note_module(struct sl_plan *plan, const struct group *g, uint32_t fir
 				    .n = plan->n_tensors - first,
 				    .storage = bound->storage,
 				    .row = row_of(plan, g, g->first),
+				    .quant = &plan->model->quant,
 				    .part = stack_of(plan, g)->part,
 				    .layer = g->layer };
 
@@ -863,6 +912,34 @@ static int add_stored_scales(struct sl_plan *plan, const struct group *g, const 
 	return ret;
 }
 
+/* One cache scale of SGLang's, which is 1 when the checkpoint has none: others are refused. */
+static int add_sglang_scale(struct sl_plan *plan, const struct group *g, const char *module,
+			    const struct sl_cache_scale *scale)
+{
+	char name[SL_MODULE_NAME_MAX], suffix[64];
+
+	snprintf(suffix, sizeof(suffix), ".%s", scale->name);
+	tensor_name(plan, g, module, suffix, name);
+	int ret = sl_plan_tensor(plan, name, SL_F32);
+	if (!ret)
+		ret = sl_plan_fill(plan, scale->value, 1);
+	return ret ? ret : sl_plan_shape(plan, NULL, 0);
+}
+
+static int add_sglang_scales(struct sl_plan *plan, const struct group *g, const struct sl_attention *attn)
+{
+	const struct sl_scheme *scheme = plan->model->quant.scheme;
+	char module[128];
+	int ret = 0;
+
+	for (const char *at = attn->sglang; at && *at && !ret; at += strcspn(at, "|"), at += *at == '|') {
+		snprintf(module, sizeof(module), "%.*s", (int)strcspn(at, "|"), at);
+		for (unsigned i = 0; i < scheme->n_after && !ret; i++)
+			ret = add_sglang_scale(plan, g, module, &scheme->after[i]);
+	}
+	return ret;
+}
+
 static int add_attentions(struct sl_plan *plan, const struct group *g)
 {
 	const struct sl_stack *stack = stack_of(plan, g);
@@ -873,6 +950,7 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 		if (attn->name && !plan->engine->weights_only &&
 		    (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
 			ret = plan->engine->kv_buffers ? add_kv_buffers(plan, g, attn)
+			      : plan->engine->sglang   ? add_sglang_scales(plan, g, attn)
 						       : add_stored_scales(plan, g, attn);
 	}
 	return ret;
@@ -886,7 +964,7 @@ static unsigned group_size(const struct sl_engine *engine, const struct sl_stack
 	unsigned n = 1;
 
 	while (engine->fused && first + n < stack->n_weights &&
-	       sl_are_fused(&stack->weights[first], &stack->weights[first + n]))
+	       sl_are_fused(sl_row_in(engine, &stack->weights[first]), sl_row_in(engine, &stack->weights[first + n])))
 		n++;
 	return n;
 }
@@ -912,7 +990,8 @@ static int add_stack(struct sl_plan *plan, unsigned stack)
 	int ret = 0;
 
 	if (s->pipelined)
-		layers = sl_stage_layers(layers.n, plan->view->layout.pp, plan->view->stage);
+		layers = (plan->engine->stage_layers ? plan->engine->stage_layers : sl_stage_layers)(
+			layers.n, plan->view->layout.pp, plan->view->stage);
 	for (uint64_t l = layers.first; l < layers.first + layers.n && !ret; l++) {
 		plan->section += s->pipelined;
 		ret = add_layer(plan, stack, l);

@@ -48,6 +48,12 @@ extern const struct sl_arch sl_arch_llama, sl_arch_mistral, sl_arch_qwen2, sl_ar
 	{ shared ".up_proj",   .fused = held ".gate_up_proj", .role = SL_COLUMN, .out = SL_ANY, .in = SL_HIDDEN, .when = present }, \
 	{ shared ".down_proj", .fused = held ".down_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_ANY, .when = present }
 
+/* The same where an engine may make them the last of the routed ones, which are those of `moe`. */
+#define SL_FUSIBLE_SHARED_EXPERTS(moe, shared, held, present)                                                         \
+	{ shared ".gate_proj", .fused = held ".gate_up_proj", .role = SL_COLUMN, .out = SL_ANY, .in = SL_HIDDEN, .when = present, .routed = moe ".%e.gate_proj" }, \
+	{ shared ".up_proj",   .fused = held ".gate_up_proj", .role = SL_COLUMN, .out = SL_ANY, .in = SL_HIDDEN, .when = present, .routed = moe ".%e.up_proj" }, \
+	{ shared ".down_proj", .fused = held ".down_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_ANY, .when = present, .routed = moe ".%e.down_proj" }
+
 /* The MLP of layers without experts. */
 #define SL_DENSE_MLP                                                                                                  \
 	{ "mlp.gate_proj", .fused = "mlp.gate_up_proj", .role = SL_COLUMN, .out = SL_INTER, .in = SL_HIDDEN, .when = sl_has_no_experts }, \

@@ -6,6 +6,7 @@
 #include "slicer/arch/arch.h"
 
 #include <stddef.h>
+#include <string.h>
 
 static bool has_q_lora(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
@@ -30,6 +31,16 @@ static bool has_shared_experts(const struct sl_config *config, enum sl_part part
 
 	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n > 0 &&
 	       sl_has_experts(config, part, layer);
+}
+
+/* The models for which SGLang has it (deepseek_v2.py, shared_experts_fusion_disable_reason). */
+static bool is_v3_of_256(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	uint64_t n = 0;
+
+	(void)layer;
+	return strcmp(config->architecture, "DeepseekV3ForCausalLM") == 0 && config->dims[part].experts == 256 &&
+	       sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n == 1;
 }
 
 /* The layers with an indexer of their own: all that have an index_topk, but for those that indexer_types calls shared. */
@@ -72,7 +83,7 @@ static const struct sl_weight layer[] = {
 	SL_DENSE_MLP,
 	{ "mlp.gate", .fused = "mlp.experts.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts },
 	{ "mlp.gate.e_score_correction_bias", .fused = "mlp.experts.gate.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_router_bias, .as = SL_IN_F32 },
-	SL_SHARED_EXPERTS("mlp.shared_experts", "mlp.experts._shared_experts._layer", has_shared_experts),
+	SL_FUSIBLE_SHARED_EXPERTS("mlp.experts", "mlp.shared_experts", "mlp.experts._shared_experts._layer", has_shared_experts),
 	SL_ROUTED_EXPERTS("mlp.experts", "mlp.experts.routed_experts"),
 };
 
@@ -84,7 +95,7 @@ static const struct sl_weight head[] = {
 	SL_HEAD("lm_head", SL_LAST_STAGE),
 };
 
-#define MLA_LAYERS .pipelined = true, .attns = { { .name = "self_attn.mla_attn.mla_attn", .stored = "self_attn", .own_class = true } }, SL_WEIGHTS(layer)
+#define MLA_LAYERS .pipelined = true, .attns = { { .name = "self_attn.mla_attn.mla_attn", .stored = "self_attn", .own_class = true, .sglang = "self_attn.attn_mha|self_attn.attn_mqa" } }, SL_WEIGHTS(layer)
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
@@ -100,6 +111,7 @@ const struct sl_arch sl_arch_deepseek = {
 	.architectures = names,
 	.format = SL_FORMAT_HF,
 	.flags = SL_NEXT_N | SL_EXPERT_GROUPS,
+	.fuses_shared = is_v3_of_256,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 };
 

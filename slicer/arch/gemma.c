@@ -23,6 +23,15 @@ static const struct sl_weight before[] = {
 	SL_EMBED("embed_tokens", SL_EVERY_STAGE),
 };
 
+/* SGLang does not divide Gemma 3's embedding, but divides the positions of its vision tower. */
+static const struct sl_weight whole_embedding = { "embed_tokens", .role = SL_WHOLE, .out = SL_VOCAB, .in = SL_HIDDEN, .flags = SL_IS_EMBED };
+static const struct sl_weight divided_positions = { "embeddings.position_embedding", .role = SL_EMBEDDING, .out = SL_ANY, .in = SL_HIDDEN };
+static const struct sl_weight output_projection = { "self_attn.out_proj", .fused = "self_attn.proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_Q, .bias = sl_always };
+
+static const struct sl_weight gemma3_before[] = {
+	{ "embed_tokens", .role = SL_EMBEDDING, .out = SL_VOCAB, .in = SL_HIDDEN, .flags = SL_IS_EMBED, .sglang = &whole_embedding },
+};
+
 static const struct sl_weight gemma2_layer[] = {
 	SL_NORM("input_layernorm"),
 	SL_SELF_ATTENTION(sl_has_attention_bias, sl_has_attention_bias),
@@ -52,21 +61,21 @@ static const struct sl_weight head[] = {
 
 static const struct sl_stack gemma2_stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(gemma2_layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(gemma2_layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
 
 static const struct sl_stack gemma3_stacks[] = {
-	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(gemma3_layer) },
+	{ .name = "model.", SL_WEIGHTS(gemma3_before) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(gemma3_layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
 
 static const struct sl_weight vision_before[] = {
 	{ "embeddings.patch_embedding",    .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_ANY, .bias = sl_always },
-	{ "embeddings.position_embedding", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN },
+	{ "embeddings.position_embedding", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .sglang = &divided_positions },
 };
 
 static const struct sl_weight vision_layer[] = {
@@ -74,7 +83,7 @@ static const struct sl_weight vision_layer[] = {
 	{ "self_attn.q_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_Q,  .in = SL_HIDDEN, .bias = sl_always },
 	{ "self_attn.k_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_KV, .in = SL_HIDDEN, .bias = sl_always },
 	{ "self_attn.v_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_KV, .in = SL_HIDDEN, .bias = sl_always },
-	{ "self_attn.out_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_Q, .bias = sl_always },
+	{ "self_attn.out_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_Q, .bias = sl_always, .sglang = &output_projection },
 	SL_NORM_BIAS("layer_norm2"),
 	{ "mlp.fc1", .role = SL_COLUMN, .out = SL_INTER, .in = SL_HIDDEN, .bias = sl_always },
 	{ "mlp.fc2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_INTER, .bias = sl_always },
@@ -95,8 +104,8 @@ static const struct sl_stack multimodal_stacks[] = {
 	{ .name = "vision_tower.vision_model.encoder.layers.%u.", .part = SL_VISION, SL_WEIGHTS(vision_layer) },
 	{ .name = "vision_tower.vision_model.", .part = SL_VISION, SL_WEIGHTS(vision_norm) },
 	{ .name = "multi_modal_projector.", .part = SL_VISION, SL_WEIGHTS(projector) },
-	{ .name = "language_model.model.", SL_WEIGHTS(before) },
-	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(gemma3_layer) },
+	{ .name = "language_model.model.", SL_WEIGHTS(gemma3_before) },
+	{ .name = "language_model.model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(gemma3_layer) },
 	{ .name = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "language_model.", SL_WEIGHTS(head) },
 };

@@ -20,6 +20,14 @@ static bool has_shared_experts(const struct sl_config *config, enum sl_part part
 	       sl_has_experts(config, part, layer);
 }
 
+static bool has_one_shared_expert(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	uint64_t n = 0;
+
+	(void)layer;
+	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n == 1;
+}
+
 /* clang-format off */
 static const struct sl_weight before[] = {
 	SL_EMBED("embed_tokens", SL_FIRST_STAGE),
@@ -34,7 +42,7 @@ static const struct sl_weight layer[] = {
 	SL_DENSE_MLP,
 	{ "mlp.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts, .as = SL_IN_F32 },
 	{ "mlp.gate.e_score_correction_bias", .fused = "mlp.experts.routed_experts.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_experts, .as = SL_IN_F32 },
-	SL_SHARED_EXPERTS("mlp.shared_experts", "mlp.experts._shared_experts._layer", has_shared_experts),
+	SL_FUSIBLE_SHARED_EXPERTS("mlp.experts", "mlp.shared_experts", "mlp.experts._shared_experts._layer", has_shared_experts),
 	SL_ROUTED_EXPERTS("mlp.experts", "mlp.experts.routed_experts"),
 };
 
@@ -60,6 +68,7 @@ const struct sl_arch sl_arch_glm4_moe = {
 	.architectures = names,
 	.format = SL_FORMAT_HF,
 	.flags = SL_NEXT_N | SL_EXPERT_GROUPS,
+	.fuses_shared = has_one_shared_expert,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 };
 /* clang-format on */

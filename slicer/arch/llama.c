@@ -12,8 +12,12 @@ static bool has_qkv_bias(const struct sl_config *config, enum sl_part part, uint
 }
 
 /* clang-format off */
+/* SGLang's first stage alone has the embedding; where that is the head too, the last one has none. */
+static const struct sl_weight first_embedding = SL_EMBED("embed_tokens", SL_FIRST_STAGE);
+static const struct sl_weight every_head = SL_HEAD("lm_head", SL_EVERY_STAGE);
+
 static const struct sl_weight before[] = {
-	SL_EMBED("embed_tokens", SL_FIRST_OR_TIED_LAST),
+	{ "embed_tokens", .role = SL_EMBEDDING, .out = SL_VOCAB, .in = SL_HIDDEN, .flags = SL_IS_EMBED, .stages = SL_FIRST_OR_TIED_LAST, .sglang = &first_embedding },
 };
 
 static const struct sl_weight layer[] = {
@@ -28,12 +32,12 @@ static const struct sl_weight norm[] = {
 };
 
 static const struct sl_weight head[] = {
-	SL_HEAD("lm_head", SL_LAST_STAGE),
+	{ "lm_head", .role = SL_EMBEDDING, .out = SL_VOCAB, .in = SL_HIDDEN, .flags = SL_IS_HEAD, .stages = SL_LAST_STAGE, .sglang = &every_head },
 };
 
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
-	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(layer) },
+	{ .name = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
@@ -50,6 +54,7 @@ const struct sl_arch sl_arch_llama = {
 	.family = "Llama 2/3.x, TinyLlama, SmolLM2, Mistral",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_SGLANG_STAGES,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
 };
@@ -81,7 +86,7 @@ static const struct sl_weight native_head[] = {
 
 static const struct sl_stack native_stacks[] = {
 	{ .name = "", .hf = "model.", SL_WEIGHTS(native_before) },
-	{ .name = "layers.%u.", .hf = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn" } }, SL_WEIGHTS(native_layer) },
+	{ .name = "layers.%u.", .hf = "model.layers.%u.", .pipelined = true, .attns = { { .name = "self_attn.attn", .stored = "self_attn", .sglang = "self_attn.attn" } }, SL_WEIGHTS(native_layer) },
 	{ .name = "", .hf = "model.", SL_WEIGHTS(native_norm) },
 	{ .name = "", SL_WEIGHTS(native_head) },
 };
