@@ -22,6 +22,7 @@ static const struct {
 	{ "bf16", DTYPE,   SL_BF16 },
 	{ "f16",  DTYPE,   SL_F16 },
 	{ "f32",  DTYPE,   SL_F32 },
+	{ "fp8",  DTYPE,   SL_F8_E4M3 },
 };
 /* clang-format on */
 
@@ -41,13 +42,15 @@ static bool number(const char *token, size_t len, const char *prefix, unsigned *
 	return *value >= 1 && *value <= SL_RANKS_MAX;
 }
 
-static bool word(struct sl_layout *layout, const char *token, size_t len)
+static bool word(struct sl_layout *layout, const struct sl_engine *engine, const char *token, size_t len)
 {
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (strlen(words[i].token) != len || memcmp(words[i].token, token, len) != 0)
 			continue;
 		if (words[i].field == EXPERTS)
 			layout->experts = (enum sl_experts)words[i].value;
+		else if (words[i].value == SL_F8_E4M3 && !engine->fp8_experts)
+			return false;
 		else
 			layout->dtype = words[i].value;
 		return true;
@@ -63,7 +66,7 @@ int sl_layout_parse(struct sl_layout *layout, const struct sl_engine *engine, co
 	for (const char *at = name; *at && engine->ranks;) {
 		size_t len = strcspn(at, "-");
 		if (!number(at, len, engine->ranks, &layout->tp) && !number(at, len, "pp", &layout->pp) &&
-		    !word(layout, at, len))
+		    !word(layout, engine, at, len))
 			return -ENOENT;
 		at += len + (at[len] == '-');
 	}

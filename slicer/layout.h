@@ -1,9 +1,10 @@
 /*
  * layout.h - a layout name: how many ranks, and in what form. Tokens joined by '-', in this order:
  *
- *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32]
+ *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32 | -fp8]
  *
- * Each engine has its own word for the number of ranks ("tp8", "mp8"); one without such a word has no layouts.
+ * Each engine has its own word for the number of ranks ("tp8", "mp8"); one without such a word has no layouts. "fp8" is a word
+ * of those alone that have experts in it.
  */
 #ifndef SLICER_LAYOUT_H
 #define SLICER_LAYOUT_H

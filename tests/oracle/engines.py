@@ -62,8 +62,6 @@ def deepseek_lines(oracle):
     for stem, layouts in records(oracle, "deepseek"):
         family = stem.rsplit(".v", 1)[0]
         for layout, files in layouts.items():
-            if layout.endswith("-fp8"):  # experts computed anew in another dtype: not served
-                continue
             yield from whole_files(family, f"deepseek/{layout}", files)
 
 

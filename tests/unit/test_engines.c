@@ -165,6 +165,9 @@ Test(engines, deepseek_refuses)
 	checkpoint_view_refused(model, "deepseek/mp2-ep", "as they are stored", "use mp2", NULL);
 	checkpoint_view_refused(model, "deepseek/mp2-bf16", "as they are stored", NULL);
 	checkpoint_view_refused(model, "deepseek/mp1-pp2", "no pipeline stages: use mp alone", NULL);
+	checkpoint_view_refused(model, "deepseek/mp1-fp8",
+				"only experts in F4 become FP8, and DeepseekV2ForCausalLM has none",
+				"use the layout without -fp8", NULL);
 	sl_model_close(model);
 	model = llama("BF16", 1);
 	checkpoint_view_refused(model, "deepseek/mp1", "runs DeepSeek V2", "not LlamaForCausalLM", NULL);
