@@ -254,7 +254,7 @@ check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inp
 build-fuzz:
 	@! command -v $(CLANG) >/dev/null || $(MAKE) MODE=fuzz fuzz-targets
 
-check-engines: $(B)/rankfs ## load the views into vLLM, transformers, safetensors and numpy (6 GB of packages, once)
+check-engines: $(B)/rankfs ## the engines themselves load the views, and say the same (6 GB of packages, once)
 	tests/engines/check.sh
 
 layers: $(B)/libslicer.a $(B)/libkernels.a $(B)/unit ## prove that the slicer needs no FUSE, CUDA or thread, and prints nothing

@@ -113,7 +113,8 @@ void account_close(struct account *account)
 
 static bool is_made_anew(const struct sl_piece *p)
 {
-	return p->op == SL_OP_SCALE || ((p->op == SL_OP_CONVERT || p->op == SL_OP_TRANSPOSE) && p->from != p->to);
+	return p->op == SL_OP_SCALE || p->op == SL_OP_REGROUP || p->op == SL_OP_REGROUPED ||
+	       ((p->op == SL_OP_CONVERT || p->op == SL_OP_TRANSPOSE) && p->from != p->to);
 }
 
 /* One source of a piece; returns false when it has none. */

@@ -356,6 +356,10 @@ static void print_compound(FILE *out, const struct origin_walk *walk, const stru
 		fprintf(out, " a block of %u x %u", c->block[0], c->block[1]);
 	else if (p->op == SL_OP_REPEAT)
 		fprintf(out, ", each element %u x %u times", c->block[0], c->block[1]);
+	else if (p->op == SL_OP_REGROUP)
+		fprintf(out, " a group of a row, as FP8 with a scale for a block of %u x %u", c->block[0], c->block[1]);
+	else if (p->op == SL_OP_REGROUPED)
+		fprintf(out, ", one / 64 for a block of %u x %u: the greatest", c->block[0], c->block[1]);
 	fputc(')', out);
 }
 

@@ -217,6 +217,18 @@ double sl_config_rope_number(const struct sl_config *config, const char *key, do
 	return object ? number_at(config, sl_json_member(&config->json, object, key), fallback) : fallback;
 }
 
+bool sl_config_rope_is(const struct sl_config *config, const char *type)
+{
+	uint32_t object = sl_config_rope(config), at = 0;
+
+	if (object)
+		at = sl_json_member(&config->json, object, "rope_type");
+	if (object && !at)
+		at = sl_json_member(&config->json, object, "type");
+	return at ? config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, type)
+		  : strcmp(type, "default") == 0;
+}
+
 double sl_config_rope_theta(const struct sl_config *config, double fallback)
 {
 	return sl_config_double(config, SL_TEXT, "rope_theta", sl_config_rope_number(config, "rope_theta", fallback));

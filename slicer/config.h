@@ -63,6 +63,9 @@ double sl_config_double(const struct sl_config *config, enum sl_part part, const
 uint32_t sl_config_rope(const struct sl_config *config);
 double sl_config_rope_number(const struct sl_config *config, const char *key, double fallback);
 
+/* Is that the kind of scaling ("llama3")? Without an object, or a kind in it, it is "default". */
+bool sl_config_rope_is(const struct sl_config *config, const char *type);
+
 /* The base of rotary embeddings, which stands in that object or beside it. */
 double sl_config_rope_theta(const struct sl_config *config, double fallback);
 

@@ -419,3 +419,39 @@ int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const st
 	piece.len = piece.run * rows.n;
 	return add(plan, piece);
 }
+
+/* All of a stored matrix, by rows. */
+static struct sl_piece rows_of(const struct sl_tensor *t)
+{
+	uint64_t width = sl_dtype_bytes(t->dtype, t->shape[1]);
+
+	return (struct sl_piece){ .len = t->len,
+				  .src = t->off,
+				  .run = width,
+				  .stride = width,
+				  .count = (uint32_t)t->shape[0],
+				  .shard = t->shard,
+				  .op = SL_OP_COPY,
+				  .from = t->dtype,
+				  .to = t->dtype };
+}
+
+int sl_plan_regrouped(struct sl_plan *plan, const struct sl_tensor *values, const struct sl_tensor *scales)
+{
+	struct sl_compound *compound = sl_arena_alloc(&plan->view->arena, sizeof(*compound));
+	struct sl_piece *parts = sl_arena_array(&plan->view->arena, 2, sizeof(*parts));
+	struct sl_piece piece = { .op = values ? SL_OP_REGROUP : SL_OP_REGROUPED,
+				  .to = values ? SL_F8_E4M3 : SL_F8_E8M0 };
+
+	if (!compound || !parts)
+		return out_of_memory(plan);
+	*compound = (struct sl_compound){ .n = 0, .block = { 128, 128 }, .parts = parts };
+	if (values)
+		parts[compound->n++] = rows_of(values);
+	parts[compound->n++] = rows_of(scales);
+	piece.count = (uint32_t)(values ? scales->shape[0] : scales->shape[0] / 128);
+	piece.run = values ? scales->shape[1] * 32 : scales->shape[1] / 4;
+	piece.len = piece.run * piece.count;
+	piece.compound = compound;
+	return add(plan, piece);
+}

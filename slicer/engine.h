@@ -65,6 +65,7 @@ struct sl_engine {
 	bool weights_only;   /* without the scales of the KV cache, stored or not */
 	bool stages;	     /* knows pipeline stages */
 	bool as_stored;	     /* takes stored tensors: no dtype to ask for, experts as its own rules say */
+	bool fp8_experts;    /* has layouts "-fp8", in which F4 experts are FP8 */
 	bool undivided;	     /* weight files are not split by size */
 	bool drafts;	     /* next-n layers (MTP) stand beside the others, whole and as stored */
 	bool older;	     /* a release before that of the row above: known, but nothing to list for each model */

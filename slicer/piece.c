@@ -304,6 +304,8 @@ static const struct {
 	[SL_OP_SCALE] = { "scale", NULL, scale_elements },
 	[SL_OP_REPEAT] = { "repeat", NULL, repeat_elements },
 	[SL_OP_TRANSFORM] = { "transform", read_transform, NULL },
+	[SL_OP_REGROUP] = { "regroup", NULL, sl_regroup_values },
+	[SL_OP_REGROUPED] = { "regrouped", NULL, sl_regroup_scales },
 };
 
 const char *sl_op_name(enum sl_op op)

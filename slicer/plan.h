@@ -79,6 +79,11 @@ int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const stru
 int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
 		     unsigned times, struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
 
+/* F4 values of which each row's groups of 32 have a scale of F8_E8M0, as FP8 with one for each block of 128 x 128: these
+ * values, or with no values the scales. Sizes are whole blocks. */
+int sl_plan_regrouped(struct sl_plan *plan, const struct sl_tensor *values,
+		      const struct sl_tensor *scales) SL_MUST_CHECK;
+
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
 

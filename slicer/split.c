@@ -446,7 +446,9 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	uint64_t layers = model->config.dims[SL_TEXT].layers;
 	unsigned flags = model->arch->flags;
 
-	if (engine->as_stored && (layout->experts != SL_EXPERTS_SLICED || layout->dtype >= 0))
+	bool asks_dtype = layout->dtype >= 0 && layout->dtype != SL_F8_E4M3;
+
+	if (engine->as_stored && (layout->experts != SL_EXPERTS_SLICED || asks_dtype))
 		return sl_fail(err, EINVAL,
 			       "%s takes tensors as they are stored, and experts by its own rules: use %s%u",
 			       engine->name, engine->ranks, layout->tp);

@@ -34,6 +34,7 @@ from make_digests import RELEASES, describe, digest, judged, states
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 GEN = ROOT / "tests/zoo/gen.py"
+TOKENIZER = HERE / "tokenizer.py"
 DUMPS = ROOT.parent / "shared/oracle"
 RANKFS = os.environ.get("RANKFS", str(ROOT / "build/release/rankfs"))
 REFUSED = 32
@@ -71,14 +72,18 @@ def load_table(name):
 
 def checkpoint(family, arguments):
     """The generated directory of a case, made once: its name has the digest of all that it depends on."""
-    key = hashlib.sha256(GEN.read_bytes() + f"{family} {arguments}".encode()).hexdigest()[:12]
+    makers = GEN.read_bytes() + (TOKENIZER.read_bytes() if "--tokenizer" in arguments else b"")
+    key = hashlib.sha256(makers + f"{family} {arguments}".encode()).hexdigest()[:12]
     path = ROOT / "build/zoo" / f"{family}-{key}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = tempfile.mkdtemp(prefix=".unfinished-", dir=path.parent)
         os.chmod(unfinished, 0o755)
-        subprocess.run([sys.executable, GEN, family, unfinished, *shlex.split(arguments), "--fill"], check=True,
+        of_model, _, kind = arguments.partition(" --tokenizer ")
+        subprocess.run([sys.executable, GEN, family, unfinished, *shlex.split(of_model), "--fill"], check=True,
                        stdout=subprocess.DEVNULL)
+        if kind:
+            subprocess.run([sys.executable, TOKENIZER, kind, unfinished], check=True)
         os.rename(unfinished, path)
     return path
 
