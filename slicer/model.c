@@ -20,6 +20,7 @@ static int check_dims(const struct sl_config *config, struct sl_error *err)
 	const char *absent = !d->layers	  ? "num_hidden_layers"
 			     : !d->hidden ? "hidden_size"
 			     : !d->heads  ? "num_attention_heads"
+			     : !d->vocab  ? "vocab_size"
 					  : NULL;
 
 	return absent ? sl_fail(err, EINVAL, "config.json: %s is absent", absent) : 0;

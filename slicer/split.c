@@ -371,6 +371,28 @@ static int check_module(const struct sl_model *model, const struct sl_engine *en
 	return ret ? ret : check_units(model, row, bound, &share, joined, err);
 }
 
+/* Rows of one module are stored alike, or there is no one matrix of them. */
+static int check_alike(const struct sl_model *model, unsigned s, uint64_t layer, unsigned r, struct sl_error *err)
+{
+	const struct sl_weight *rows = model->arch->stacks[s].weights;
+	const struct sl_bound *one = sl_bound_at(model, s, layer, r, 0),
+			      *other = sl_bound_at(model, s, layer, r + 1, 0);
+
+	if (other->storage != one->storage)
+		return sl_fail(err, EINVAL,
+			       "'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
+			       rows[r].name, rows[r + 1].name, (unsigned long long)layer, one->storage->name,
+			       other->storage ? other->storage->name : "not at all");
+	for (unsigned i = 1; i < one->storage->n_components; i++) {
+		if (one->storage->components[i].need != SL_DROPPED && !one->tensors[i] != !other->tensors[i])
+			return sl_fail(err, EINVAL,
+				       "'%s' and '%s' of layer %llu are to be one matrix, but only one has a '%s'",
+				       rows[r].name, rows[r + 1].name, (unsigned long long)layer,
+				       one->storage->components[i].stored);
+	}
+	return 0;
+}
+
 static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		       unsigned s, uint64_t layer, struct sl_error *err)
 {
@@ -383,7 +405,10 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 			continue;
 		bool joined = engine->fused && !(row->flags & SL_DEQUANTISED) && r + 1 < stack->n_weights &&
 			      sl_are_fused(row, row + 1);
-		int ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
+		int ret = joined ? check_alike(model, s, layer, r, err) : 0;
+		if (ret)
+			return ret;
+		ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
 		if (ret)
 			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
 	}

@@ -591,33 +591,6 @@ static bool holds_component(const struct sl_plan *plan, const struct group *g, u
 	return bound->tensors[i] ? true : plan->engine->fused && need == SL_FILLED;
 }
 
-/* All rows of a group are stored alike, or there is no one matrix of them. */
-static int check_alike(struct sl_plan *plan, const struct group *g)
-{
-	uint64_t expert = experts_of(plan, g).first;
-	const struct sl_bound *first = bound_of(plan, g, g->first, expert);
-
-	for (unsigned r = g->first + 1; r < g->first + g->n; r++) {
-		const struct sl_bound *other = bound_of(plan, g, r, expert);
-		if (other->storage != first->storage)
-			return sl_fail(
-				plan->err, EINVAL,
-				"'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
-				row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
-				first->storage->name, other->storage ? other->storage->name : "not at all");
-		for (unsigned i = 1; i < first->storage->n_components; i++) {
-			if (first->storage->components[i].need != SL_DROPPED &&
-			    !first->tensors[i] != !other->tensors[i])
-				return sl_fail(
-					plan->err, EINVAL,
-					"'%s' and '%s' of layer %llu are to be one matrix, but only one has a '%s'",
-					row_of(plan, g, g->first)->name, row_of(plan, g, r)->name,
-					(unsigned long long)g->layer, first->storage->components[i].stored);
-		}
-	}
-	return 0;
-}
-
 /* "qkv_proj.weight_scale" of a linear layer, "w13_weight_scale" of experts; as stored where the engine does not fuse. */
 static void component_name(const struct sl_plan *plan, const struct group *g, unsigned i, char *name)
 {
@@ -643,7 +616,7 @@ static int add_components(struct sl_plan *plan, const struct group *g)
 		tensor_name(plan, g, module_name(plan->engine, row_of(plan, g, g->first)), ".weight", name);
 		return add_dequantised(plan, g, name);
 	}
-	int ret = check_alike(plan, g);
+	int ret = 0;
 	for (unsigned i = 0; i < storage->n_components && !ret; i++) {
 		if (!holds_component(plan, g, i))
 			continue;

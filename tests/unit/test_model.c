@@ -121,9 +121,9 @@ Test(model, B150_missing_scale)
 	checkpoint_refused("model.safetensors: tensor 'model.layers.1.mlp.down_proj.weight' is F8_E5M2", "'fp8'", NULL);
 }
 
-Test(model, B176_sizes_that_are_absent)
+Test(model, B88_B176_sizes_that_are_absent)
 {
-	static const char *const keys[] = { "num_hidden_layers", "hidden_size", "num_attention_heads" };
+	static const char *const keys[] = { "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size" };
 	char members[80], says[80];
 
 	for (size_t i = 0; i < LEN(keys); i++) {

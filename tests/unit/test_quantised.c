@@ -9,7 +9,10 @@
 #include "family.h"
 #include "linear.h"
 
+#include "slicer/split.h"
+
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -489,6 +492,11 @@ Test(quantised, B116_one_part_is_plain)
 	opened();
 	checkpoint_view_refused(model, "vllm/tp1", "self_attn.q_proj", "self_attn.k_proj", "layer 0",
 				"stored differently", "FP8 blocks", "plain", NULL);
+	/* Before any view is opened: no listing shows a layout that then fails. */
+	for (unsigned tp = 1; tp <= 8; tp *= 2) {
+		struct sl_layout layout = { .tp = tp, .pp = 1, .dtype = -1 };
+		cr_assert_eq(sl_layout_check(model, &sl_engines[SL_VLLM], &layout, NULL), -EINVAL);
+	}
 	/* Where nothing is joined, each is what it is. */
 	struct sl_view *view = checkpoint_view(model, "hf/tp2", 0, 1);
 	checkpoint_expect(view, ATTN "k_proj.weight", ATTN "k_proj.weight[16:32]");
@@ -513,7 +521,8 @@ Test(quantised, B113_input_scales_of_some_parts)
 		given_fp8("fp8-tensor");
 		checkpoint_drop(dropped[i]);
 		opened();
-		checkpoint_view_refused(model, "vllm/tp2", "self_attn.q_proj", "only one has a '.input_scale'", NULL);
+		checkpoint_view_refused(model, "vllm/tp2", i ? "'self_attn.v_proj'" : "'self_attn.q_proj'",
+					"only one has a '.input_scale'", NULL);
 		again();
 	}
 	given("qwen3-moe", format_find("fp8-tensor"), format_find("fp8-tensor")->config);
