@@ -102,6 +102,11 @@ struct sl_cache_scale {
 	float value;	 /* where the checkpoint has none */
 };
 
+struct sl_quant;
+
+/* What an engine refuses of a configuration in which it would otherwise know the scheme. */
+typedef int sl_quant_check(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err);
+
 struct sl_scheme {
 	const char *method; /* quant_method */
 	const char *title;
@@ -111,6 +116,7 @@ struct sl_scheme {
 	unsigned n_cache_scales;
 	bool cache_scales_of_mla; /* MLA layers have them too */
 	bool lists_modules;	  /* config.json must list the quantised modules (vLLM, GPTQ) */
+	sl_quant_check *check;	  /* of a quantization_config; NULL: anything goes */
 	bool convert_unlisted; /* a float weight that no ignore list names is converted and gets the components' fills */
 };
 

@@ -77,8 +77,8 @@ static const struct component awq[] = {
 };
 static const struct component gptq[] = {
 	{ ".qweight", "qweight", "I32", .out = 1, .in = 8, .turned = true },
-	{ ".qzeros", "qzeros", "I32", .out = 8, .in = 16, .turned = true },
-	{ ".scales", "scales", "F16", "", .out = 1, .in = 16, .turned = true },
+	{ ".qzeros", "qzeros", "I32", .out = 8, .in = 32, .turned = true },
+	{ ".scales", "scales", "F16", "", .out = 1, .in = 32, .turned = true },
 };
 static const struct component gptq_8[] = {
 	{ ".qweight", "qweight", "I32", .out = 1, .in = 4, .turned = true },
@@ -112,9 +112,10 @@ const struct format formats[] = {
 	{ "fp8-modelopt", QUANT("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\""), PARTS_OF(fp8_tensor),
 		.n_cache_scales = 4 },
 	{ "mxfp8", QUANT("\"quant_method\":\"mxfp8\""), PARTS_OF(mxfp8), .n_cache_scales = 4 },
-	{ "awq", QUANT("\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16,\"zero_point\":true"), PARTS_OF(awq) },
-	{ "gptq", QUANT("\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,\"desc_act\":false"), PARTS_OF(gptq) },
-	{ "gptq-8", QUANT("\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":true"), PARTS_OF(gptq_8) },
+	{ "awq", QUANT(AWQ_MEMBERS("4", "16")), PARTS_OF(awq) },
+	{ "gptq", QUANT(GPTQ_MEMBERS("4", "32")), PARTS_OF(gptq) },
+	{ "gptq-8", QUANT("\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":true,\"sym\":true"),
+		PARTS_OF(gptq_8) },
 };
 /* clang-format on */
 const unsigned n_formats = LEN(formats);

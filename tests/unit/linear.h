@@ -15,6 +15,12 @@
 
 #include "slicer/view.h"
 
+/* Members of quantization_config that vLLM wants of every GPTQ and AWQ checkpoint. */
+#define GPTQ_MEMBERS(bits, group) \
+	"\"quant_method\":\"gptq\",\"bits\":" bits ",\"group_size\":" group ",\"desc_act\":false,\"sym\":true"
+#define AWQ_MEMBERS(bits, group) \
+	"\"quant_method\":\"awq\",\"bits\":" bits ",\"group_size\":" group ",\"zero_point\":true"
+
 enum component_form { MATRIX_OF, ONE_NUMBER, UNSLICED };
 
 struct component {
