@@ -8,8 +8,8 @@ dtypes, shapes and bytes of all tensors, read four ways: `rankfs export`, `rankf
 mount. The safetensors files are parsed here, by the rules of the format and nothing else. A layout that the engine
 refuses must be refused. A case whose family rankfs says is not supported yet is skipped.
 
-Of pipeline stages the table judges the layers alone (make_digests.py says why); stages.tsv has the digests of whole stages,
-and together the stages must hold what the layout without stages does.
+Of pipeline stages the table judges the layers alone (make_digests.py says why); stages.tsv and more.tsv have the digests of
+whole stages, and together the stages must hold what the layout without stages does.
 
 Python 3, standard library only. RANKFS is the binary; REQUIRE_SHARED=1 makes it an error that the dumps behind the
 table are not in ../shared, which otherwise only makes a failure's report shorter.
@@ -158,14 +158,18 @@ def said(done):
 class Case:
     """One checkpoint for one release, its scratch directory, and a mount of it where the machine can mount."""
 
-    def __init__(self, engine, name, family, arguments, scratch, can_mount):
+    def __init__(self, engine, name, family, arguments, scratch, can_mount, whole):
         self.engine = engine
         self.name = name
+        self.whole = whole  # digests of pipeline stages are over all tensors
         self.source = checkpoint(family, arguments)
         self.options = OPTIONS.get(name, [])
         self.scratch = scratch
         self.mountpoint = scratch / "mnt" if can_mount else None
         self.plain = {}  # layout without stages: {(0, rank): tensors}, as exported
+
+    def judged(self, tensors, layout):
+        return tensors if self.whole else judged(tensors, layout)
 
     def command(self, verb, *arguments):
         return rankfs(verb, *self.options, self.source, *arguments)
@@ -238,7 +242,7 @@ def check_layout(case, layout, table, stages):
         if ranks.keys() != expected.keys():
             raise Failed(f"{layout} by {way}: ranks {sorted(ranks)}, expected {sorted(expected)}")
         for key, rank in expected.items():
-            ours = {n: dict(t, uninit=n in rank.uninit) for n, t in judged(ranks[key], layout).items()}
+            ours = {n: dict(t, uninit=n in rank.uninit) for n, t in case.judged(ranks[key], layout).items()}
             if len(ours) != rank.count or digest(ours) != rank.sha256:
                 raise Failed(f"{layout} {rank.name} by {way}: {difference(case, layout, rank, ours)}")
         if way == "export":
@@ -268,7 +272,7 @@ def contents(tensors):
 def difference(case, layout, rank, ours):
     """The first tensor that differs, from the dump behind the table."""
     try:
-        theirs = judged(json.loads((DUMPS / RELEASES[case.engine] / f"{case.name}.json").read_text())["layouts"][layout][rank.name], layout)
+        theirs = case.judged(json.loads((DUMPS / RELEASES[case.engine] / f"{case.name}.json").read_text())["layouts"][layout][rank.name], layout)
     except OSError:
         return f"{len(ours)} tensors, digest {digest(ours)[:12]}; expected {rank.count}, {rank.sha256[:12]}"
     lines = [{n: describe(n, t).strip() for n, t in side.items()} for side in (ours, theirs)]
@@ -309,14 +313,16 @@ def main():
     total = collections.Counter()
     stages = load_table("stages.tsv")
     unsupported = []
-    for engine, table in [(engine, load_table(f"{engine}.tsv")) for engine in RELEASES] + [("vllm", load_table("more.tsv"))]:
+    tables = [(engine, f"{engine}.tsv") for engine in RELEASES] + [("vllm", "more.tsv")]
+    for engine, file in tables:
+        table = load_table(file)
         for name in sys.argv[1:] or table:
             if name not in table:
                 continue
             family, arguments, layouts = table[name]
             title = f"{engine} {name}"
             with tempfile.TemporaryDirectory(prefix="rankfs-oracle-") as scratch:
-                case = Case(engine, name, family, arguments, pathlib.Path(scratch), can_mount)
+                case = Case(engine, name, family, arguments, pathlib.Path(scratch), can_mount, file == "more.tsv")
                 try:
                     if not case.supported():
                         unsupported.append(title)
