@@ -160,7 +160,7 @@ static const struct sl_tensor *look_up(const struct binder *b, const struct modu
 	const struct sl_shards *shards = &b->model->shards;
 	int order = -1;
 
-	for (uint32_t i = m->first; order < 0 && i < shards->n_tensors; i++) {
+	for (uint32_t i = m->first; suffix && order < 0 && i < shards->n_tensors; i++) {
 		const char *name = shards->tensors[i].name;
 		if (strncmp(name, m->name, m->len) != 0)
 			return NULL;
@@ -697,6 +697,7 @@ static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *te
 	case SL_UNIT_BLOCK:
 		return model->quant.block[axis];
 	case SL_UNIT_ALL:
+	case SL_UNIT_NONE:
 		return 0;
 	}
 	return 0;
@@ -900,11 +901,16 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	return 0;
 }
 
-/* There are as many experts as the configuration says. */
+/* There are as many experts as the configuration says, in a format that they may have. */
 static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
-			 const struct sl_tensor *t, struct sl_error *err)
+			 const struct sl_bound *bound, const struct sl_tensor *t, struct sl_error *err)
 {
 	uint64_t experts = model->config.dims[stack->part].experts;
+
+	if (((row->flags & SL_STACKED) || strstr(row->name, "%e")) && bound->storage->no_experts)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, stored as %s: %s",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name), bound->storage->name,
+			       bound->storage->no_experts);
 
 	if (strstr(row->name, "%e") && !experts)
 		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, but config.json has no number of them",
@@ -923,7 +929,7 @@ static int check_weight(const struct sl_model *model, const struct place *at, co
 	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
 	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
 
-	int ret = check_experts(model, at->stack, row, t, err);
+	int ret = check_experts(model, at->stack, row, bound, t, err);
 	if (ret)
 		return ret;
 	if (t->n_dims < least || (exact && t->n_dims > least))

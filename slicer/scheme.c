@@ -96,12 +96,32 @@ static const struct sl_storage mxfp8 = {
 		{ ".weight_scale_inv", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
 	}, .n_components = 2, .group = 32,
 };
+#define WEIGHT_I8     { ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_1, false, SL_AS_STORED, SL_I8, 0 }
+#define INT8_CHANNEL  { ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 }
+#define INT8_INPUT    { ".input_scale", "input_scale", SL_LAST, SL_REQUIRED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 }, \
+		      { ".input_zero_point", "input_zero_point", SL_LAST, SL_IF_THERE, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I8, 0 }
+#define NO_INT8_EXPERTS .no_experts = "vLLM takes experts in INT8 with a scale per channel and none of inputs"
+static const struct sl_storage int8_channel_static = {
+	.name = "INT8 per channel, static inputs", .components = { WEIGHT_I8, INT8_CHANNEL, INT8_INPUT }, .n_components = 4, NO_INT8_EXPERTS,
+};
+static const struct sl_storage int8_tensor_static = {
+	.name = "INT8 per tensor, static inputs", .components = { WEIGHT_I8, SCALE_OF("weight_scale", SL_REQUIRED), INT8_INPUT }, .n_components = 4, NO_INT8_EXPERTS,
+};
+static const struct sl_storage int8_channel = {
+	.name = "INT8 per channel", .components = { WEIGHT_I8, INT8_CHANNEL }, .n_components = 2,
+};
+static const struct sl_storage int8_tensor = {
+	.name = "INT8 per tensor", .components = { WEIGHT_I8, SCALE_OF("weight_scale", SL_REQUIRED) }, .n_components = 2, NO_INT8_EXPERTS,
+};
+/* Experts of other hidden sizes or groups vLLM holds as moe_wna16.py does, in bytes (marlin_utils.py,
+ * check_moe_marlin_supports_config). */
+#define MARLIN_EXPERTS .hidden_unit = 128, .groups = { 32, 64, 128 }
 static const struct sl_storage awq = {
 	.name = "AWQ", .components = {
 		{ ".qweight", "qweight", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_1, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
-	}, .n_components = 3,
+	}, .n_components = 3, MARLIN_EXPERTS,
 };
 static const struct sl_storage gptq = {
 	.name = "GPTQ", .components = {
@@ -109,7 +129,9 @@ static const struct sl_storage gptq = {
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".g_idx", "g_idx", SL_INPUTS, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
-	}, .n_components = 4,
+		/* auto_gptq.py gives experts a bias, zero unless the checkpoint has one. */
+		{ NULL, "bias", SL_MATRIX, SL_FILLED_OF_EXPERTS, SL_UNIT_1, SL_UNIT_NONE, false, SL_AS_MODEL, SL_FLOAT, 0 },
+	}, .n_components = 5, MARLIN_EXPERTS,
 };
 static const struct sl_storage gpt_oss = {
 	.name = "MXFP4 blocks of all experts", .components = {
@@ -158,8 +180,9 @@ static const struct sl_scheme fbgemm_fp8 = {
 	"fbgemm_fp8", "FP8 per channel (fbgemm)", NULL, STORAGES(&fbgemm, &sl_plain), .convert_unlisted = true,
 };
 static const struct sl_scheme compressed_tensors = {
-	"compressed-tensors", "FP8, W4A16, NVFP4, MXFP4 (llm-compressor)", NULL,
-	STORAGES(&w4a16, &nvfp4, &mxfp4_packed, &fp8_channel, &fp8_tensor, &sl_plain), CACHE(compressed_cache), .check = check_compressed,
+	"compressed-tensors", "FP8, INT8, W4A16, NVFP4, MXFP4 (llm-compressor)", NULL,
+	STORAGES(&w4a16, &nvfp4, &mxfp4_packed, &fp8_channel, &fp8_tensor, &int8_channel_static, &int8_tensor_static,
+		 &int8_channel, &int8_tensor, &sl_plain), CACHE(compressed_cache), .check = check_compressed,
 };
 static const struct sl_scheme modelopt = {
 	"modelopt", "FP8, NVFP4 (ModelOpt)", NULL,

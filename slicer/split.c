@@ -357,6 +357,35 @@ static int check_units(const struct sl_model *model, const struct sl_weight *row
 	return ret;
 }
 
+/* Does the engine hold experts of this size, in these groups, as they are stored? */
+static int check_kernel(const struct sl_model *model, const struct sl_engine *engine, const struct sl_weight *row,
+			const struct sl_bound *bound, struct sl_error *err)
+{
+	const struct sl_storage *s = bound->storage;
+	struct sl_matrix m = sl_logical_matrix(model, row, bound);
+	uint64_t hidden = row->role == SL_ROW ? m.rows : m.cols, group = 0;
+
+	if (!s->hidden_unit || !sl_is_expert(row))
+		return 0;
+	if (hidden % s->hidden_unit)
+		return sl_fail(
+			err, EINVAL,
+			"vLLM holds experts of %s in another layout where the hidden size, %llu, is no multiple of %u",
+			s->name, (unsigned long long)hidden, s->hidden_unit);
+	for (unsigned i = 0; i < s->n_components; i++) {
+		if (s->components[i].form == SL_INPUTS && engine->keeps_dropped)
+			return sl_fail(err, EINVAL, "%s: how it holds experts of %s is not known: use %s/",
+				       engine->name, s->name, sl_engines[SL_VLLM].name);
+		if (s->components[i].in == SL_UNIT_GROUP)
+			group = sl_units_of(model, row, bound, i).in;
+	}
+	if (!group || group == s->groups[0] || group == s->groups[1] || group == s->groups[2])
+		return 0;
+	return sl_fail(err, EINVAL,
+		       "vLLM holds experts of %s in another layout where groups have %llu columns, not %u, %u or %u",
+		       s->name, (unsigned long long)group, s->groups[0], s->groups[1], s->groups[2]);
+}
+
 /* Does this module divide? Rank 0 shows it: the shares are alike. */
 static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 			enum sl_part part, const struct sl_weight *row, const struct sl_bound *bound, bool joined,
@@ -366,8 +395,10 @@ static int check_module(const struct sl_model *model, const struct sl_engine *en
 
 	if ((row->role == SL_WHOLE && !joined) || (row->flags & SL_UNLOADED))
 		return 0;
-	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0,
-			      SL_SM90, &share, err);
+	int ret = engine->fused ? check_kernel(model, engine, row, bound, err) : 0;
+	if (!ret)
+		ret = sl_share_of(model, engine, layout, part, row, bound->storage,
+				  sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
 	return ret ? ret : check_units(model, row, bound, &share, joined, err);
 }
 

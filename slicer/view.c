@@ -326,8 +326,9 @@ static unsigned column_axes(const struct sl_tensor *t, unsigned first, uint64_t 
 static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts,
 		      struct shape shape)
 {
-	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first, experts.first), i);
-	bool stacked = is_stack_of_experts(plan, g);
+	const struct sl_bound *bound = bound_of(plan, g, g->first, experts.first);
+	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
+	bool stacked = is_stack_of_experts(plan, g), has_columns = bound->storage->components[i].in != SL_UNIT_NONE;
 	unsigned n = 0, first = row_of(plan, g, g->first)->flags & SL_STACKED ? 2 : 1;
 	uint64_t dims[SL_DIMS_MAX + 2];
 
@@ -336,7 +337,7 @@ static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, s
 	dims[n++] = shape.rows;
 	if (t && t->n_dims > first && !(stacked && plan->engine->fused))
 		n += column_axes(t, first, shape.cols, dims + n);
-	else if (!t || t->n_dims > first)
+	else if (t ? t->n_dims > first : has_columns)
 		dims[n++] = shape.cols;
 	return sl_plan_shape(plan, dims, n);
 }
@@ -422,9 +423,6 @@ static int add_inputs(struct sl_plan *plan, const struct group *g, unsigned i)
 	struct sl_weight vector = *row_of(plan, g, g->first);
 	struct sl_share share;
 
-	if (is_stack_of_experts(plan, g))
-		return sl_fail(plan->err, EINVAL, "%s: how it holds experts of %s is not known: use %s/",
-			       plan->engine->name, bound->storage->name, sl_engines[SL_VLLM].name);
 	int ret = find_share(plan, stack, &vector, bound->storage, sl_logical_matrix(plan->model, &vector, bound),
 			     &share);
 	if (ret)
@@ -588,7 +586,9 @@ static bool holds_component(const struct sl_plan *plan, const struct group *g, u
 
 	if (plan->engine->fused && need == SL_DROPPED)
 		return plan->engine->keeps_dropped;
-	return bound->tensors[i] ? true : plan->engine->fused && need == SL_FILLED;
+	if (bound->tensors[i] || !plan->engine->fused)
+		return bound->tensors[i];
+	return need == SL_FILLED || (need == SL_FILLED_OF_EXPERTS && sl_is_expert(row_of(plan, g, g->first)));
 }
 
 /* "qkv_proj.weight_scale" of a linear layer, "w13_weight_scale" of experts; as stored where the engine does not fuse. */

@@ -38,6 +38,8 @@ struct format {
 	const struct component *components;
 	unsigned n_components;
 	unsigned n_cache_scales; /* of each attention, beside the four buffers */
+	bool no_experts;	 /* vLLM has no experts of it, or holds them in another layout */
+	bool biased_experts;	 /* vLLM gives experts a bias of zeros */
 };
 
 extern const struct format formats[];
