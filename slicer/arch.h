@@ -43,9 +43,10 @@ enum sl_dim {
 	SL_MOE_PAIRS,	/* the same interleaved: row 2j is gate j, row 2j + 1 is up j (gpt-oss) */
 	SL_LINEAR_K,	/* linear attention: key heads x their size */
 	SL_LINEAR_V,
-	SL_LINEAR_QKV,	  /* its q, k and v one after another */
-	SL_LINEAR_HEADS,  /* one element per value head */
-	SL_LEADING_HEADS, /* the same, and elements behind them that no engine loads (Kimi K3) */
+	SL_LINEAR_QKV,	   /* its q, k and v one after another */
+	SL_LINEAR_HEADS,   /* one element per value head */
+	SL_LINEAR_BY_KEYS, /* any size, divided by whole key heads (Qwen3-Next) */
+	SL_LEADING_HEADS,  /* the same, and elements behind them that no engine loads (Kimi K3) */
 	SL_N_DIMS
 };
 
@@ -80,6 +81,7 @@ enum sl_weight_flags {
 	SL_UNFUSED = 512,      /* a vector or matrix that is joined with others, but is no linear layer */
 	SL_INSTEAD =
 		8192, /* only where the row before it of the same `fused` is not stored: experts apart instead of stacked */
+	SL_FLAT = 16384, /* a vector that may be stored with axes of one element around it */
 	SL_AGAIN = 4096, /* a tensor of another row, which engines that fuse hold a second time: Gemma 4's k as v */
 };
 
@@ -115,7 +117,10 @@ struct sl_weight {
 	sl_predicate *bias; /* the module has a bias; NULL: never */
 	enum sl_stages stages;
 	enum sl_weight_dtype as;
-	unsigned pad; /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
+	unsigned
+		least; /* rows, or of a row-parallel matrix columns, that a rank's share of an expert has at least in an
+			 * engine that fuses: filled up with zeros */
+	unsigned pad;  /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
 };
 
 #define SL_NO_AXIS SL_N_DIMS

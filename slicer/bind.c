@@ -644,6 +644,8 @@ struct sl_matrix sl_stored_matrix(const struct sl_tensor *tensor, const struct s
 	unsigned first = row->flags & SL_STACKED ? 1 : 0;
 	struct sl_matrix m = { tensor->n_dims > first ? tensor->shape[first] : 1, 1 };
 
+	if (row->flags & SL_FLAT)
+		return (struct sl_matrix){ elements(tensor), 1 };
 	for (unsigned i = first + 1; i < tensor->n_dims; i++)
 		m.cols *= tensor->shape[i];
 	return m;
@@ -779,6 +781,7 @@ static const char *dim_title(enum sl_dim dim)
 		[SL_LINEAR_V] = "linear value heads x head size",
 		[SL_LINEAR_QKV] = "(2 x linear key + value heads) x head size",
 		[SL_LINEAR_HEADS] = "linear value heads",
+		[SL_LINEAR_BY_KEYS] = "size",
 		[SL_LEADING_HEADS] = "linear value heads",
 		[SL_BY_GROUPS] = "size",
 		[SL_GLOBAL_KV] = "global kv heads x global head_dim",
@@ -922,6 +925,16 @@ static int check_experts(const struct sl_model *model, const struct sl_stack *st
 	return 0;
 }
 
+/* Is it a vector with axes of one element around it, which this row may be? */
+static bool is_flat(const struct sl_weight *row, const struct sl_tensor *tensor)
+{
+	unsigned longer = 0;
+
+	for (unsigned i = 0; i < tensor->n_dims; i++)
+		longer += tensor->shape[i] != 1;
+	return (row->flags & SL_FLAT) && longer <= 1;
+}
+
 static int check_weight(const struct sl_model *model, const struct place *at, const struct sl_weight *row,
 			const struct sl_bound *bound, struct sl_error *err)
 {
@@ -932,7 +945,7 @@ static int check_weight(const struct sl_model *model, const struct place *at, co
 	int ret = check_experts(model, at->stack, row, bound, t, err);
 	if (ret)
 		return ret;
-	if (t->n_dims < least || (exact && t->n_dims > least))
+	if (!is_flat(row, t) && (t->n_dims < least || (exact && t->n_dims > least)))
 		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name), t->n_dims, least);
 	if (bound->storage == &sl_plain && row->as != SL_IN_OWN && row->as != SL_IN_I32 && !sl_dtype_is_plain(t->dtype))

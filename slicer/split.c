@@ -107,6 +107,7 @@ static const struct {
 	{ SL_BY_HEADS,  "attention heads",    HOW_MANY,  offsetof(struct sl_dims, heads),           false },
 	{ SL_BY_GROUPS, "output groups",      HOW_MANY,  offsetof(struct sl_dims, out_groups),      false },
 	{ SL_LINEAR_V,  "linear value heads", ROWS_EACH, offsetof(struct sl_dims, linear_v),        false },
+	{ SL_LINEAR_BY_KEYS, "linear key heads", HOW_MANY, offsetof(struct sl_dims, linear_k_heads), false },
 };
 /* clang-format on */
 
@@ -266,6 +267,15 @@ static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t
 	range->zero = to > range->n ? to - range->n : 0;
 }
 
+/* Zeros behind a share that is less than the kernel's least (kimi_k3/nvidia/model.py, KimiMoE). */
+static void fill_up(const struct sl_weight *row, struct sl_share *share)
+{
+	struct sl_range *axis = row->role == SL_ROW ? &share->cols : &share->rows[0];
+
+	if (axis->n + axis->zero < row->least)
+		axis->zero = row->least - axis->n;
+}
+
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
 	return b ? gcd(b, a % b) : a;
@@ -316,6 +326,8 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 				 &share->rows[i]);
 		share->rows[i].first += segments[i].first;
 	}
+	if (engine->fused && row->least && tp > 1)
+		fill_up(row, share);
 	share->finer = finer_blocks(engine, row, model->quant.block, share);
 	if (engine->fused && row->pad && !ret)
 		share->rows[share->n - 1].zero =

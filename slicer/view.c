@@ -329,12 +329,14 @@ static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, s
 	const struct sl_bound *bound = bound_of(plan, g, g->first, experts.first);
 	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
 	bool stacked = is_stack_of_experts(plan, g), has_columns = bound->storage->components[i].in != SL_UNIT_NONE;
-	unsigned n = 0, first = row_of(plan, g, g->first)->flags & SL_STACKED ? 2 : 1;
+	unsigned flags = row_of(plan, g, g->first)->flags, n = 0, first = flags & SL_STACKED ? 2 : 1;
 	uint64_t dims[SL_DIMS_MAX + 2];
 
 	if (stacked)
 		dims[n++] = experts.n;
 	dims[n++] = shape.rows;
+	if (flags & SL_FLAT)
+		return sl_plan_shape(plan, dims, n);
 	if (t && t->n_dims > first && !(stacked && plan->engine->fused))
 		n += column_axes(t, first, shape.cols, dims + n);
 	else if (t ? t->n_dims > first : has_columns)

@@ -49,7 +49,7 @@ Test(model, refused_architectures)
 		snprintf(members, sizeof(members), ",\"architectures\":[\"%s\"]", sl_refused_archs[i].architecture);
 		given(members);
 		checkpoint_refused("config.json", sl_refused_archs[i].architecture, sl_refused_archs[i].why,
-				   "not supported yet", NULL);
+				   "is refused", NULL);
 	}
 }
 
