@@ -494,6 +494,16 @@ static bool deals_experts(const struct sl_model *model)
 	       sl_config_u64(&model->config, SL_TEXT, "n_group", &groups, NULL) == 0 && groups > 1;
 }
 
+/* Has this release the architecture? */
+static int check_release(const struct sl_model *model, const struct sl_engine *engine, struct sl_error *err)
+{
+	for (const struct sl_lack *l = engine->lacks; l && l->architecture; l++) {
+		if (model->config.architecture && strcmp(l->architecture, model->config.architecture) == 0)
+			return sl_fail(err, EINVAL, "%s in %s: %s", l->architecture, engine->title, l->why);
+	}
+	return 0;
+}
+
 /* Everything about a layout but whether its tp divides. */
 static int check_kind(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		      struct sl_error *err)
@@ -562,7 +572,9 @@ int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine
 
 	if (!err)
 		err = &local;
-	int ret = check_kind(model, engine, layout, err);
+	int ret = check_release(model, engine, err);
+	if (!ret)
+		ret = check_kind(model, engine, layout, err);
 	if (!ret) {
 		ret = engine->check(model, engine, layout, err);
 		if (ret)
