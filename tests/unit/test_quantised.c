@@ -9,6 +9,7 @@
 #include "family.h"
 #include "linear.h"
 
+#include "slicer/scales.h"
 #include "slicer/split.h"
 
 #include <criterion/criterion.h>
@@ -533,6 +534,144 @@ Test(quantised, int8_static_inputs)
 		checkpoint_expect(view, ATTN "qkv_proj.input_zero_point", ATTN "v_proj.input_zero_point");
 		checkpoint_expect(view, MLP "gate_up_proj.input_scale", MLP "up_proj.input_scale");
 		checkpoint_expect(view, MLP "down_proj.input_scale", MLP "down_proj.input_scale");
+		sl_view_close(view);
+	}
+	sl_model_close(model);
+}
+
+/* Bytes of weights in FP8, and scales in it, are never decoded: NaNs keep their payload, -0 its sign, whatever the scales. */
+Test(quantised, B110_B119_B120_B122_B148_codes_are_never_recomputed)
+{
+	static const char *const weights[] = { ATTN "q_proj.weight", ATTN "k_proj.weight", MLP "gate_proj.weight" };
+	static const float far_apart[] = { 0.25f, 1024, 0.0009765625f };
+
+	for (int equal = 0; equal < 2; equal++) {
+		given_fp8("fp8-tensor");
+		for (size_t i = 0; i < LEN(weights); i++) {
+			struct checkpoint_tensor *t = checkpoint_find(weights[i]);
+			for (uint64_t b = 0; b < t->len; b++)
+				t->bytes[b] = (unsigned char)b;
+		}
+		checkpoint_replace("F32", "1", ATTN "q_proj.weight_scale");
+		checkpoint_replace("F32", "1", ATTN "k_proj.weight_scale");
+		checkpoint_replace("F32", "1", ATTN "v_proj.weight_scale");
+		memcpy(checkpoint_find(ATTN "q_proj.weight_scale")->bytes, &far_apart[0], 4);
+		memcpy(checkpoint_find(ATTN "k_proj.weight_scale")->bytes, &far_apart[equal ? 0 : 1], 4);
+		memcpy(checkpoint_find(ATTN "v_proj.weight_scale")->bytes, &far_apart[equal ? 0 : 2], 4);
+		opened();
+		struct sl_view *view = checkpoint_view(model, "vllm/tp2", 0, 1);
+		checkpoint_expect(view, ATTN "qkv_proj.weight",
+				  ATTN "q_proj.weight[64:128] " ATTN "k_proj.weight[16:32] " ATTN
+				       "v_proj.weight[16:32]");
+		checkpoint_expect(view, ATTN "qkv_proj.weight_scale",
+				  ATTN "q_proj.weight_scale " ATTN "k_proj.weight_scale " ATTN "v_proj.weight_scale");
+		sl_view_close(view);
+		again();
+	}
+	given_fp8("nvfp4");
+	struct checkpoint_tensor *t = checkpoint_find(MLP "down_proj.weight_scale");
+	for (uint64_t b = 0; b < t->len; b++)
+		t->bytes[b] = (unsigned char)b;
+	opened();
+	struct sl_view *view = checkpoint_view(model, "vllm/tp2", 0, 1);
+	checkpoint_expect(view, MLP "down_proj.weight_scale", MLP "down_proj.weight_scale[:,4:8]");
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* The checkpoints' noise has both signs, which scales have not. */
+static void make_scales_positive(void)
+{
+	struct checkpoint_tensor *t;
+
+	for (unsigned n = 0; (t = checkpoint_at(n)); n++) {
+		uint64_t size = t->n ? t->len / t->n : 0;
+		for (uint64_t i = 0; strstr(t->name, "scale") && size && i < t->n; i++)
+			t->bytes[i * size + size - 1] &= 0x7F;
+	}
+}
+
+/* `rankfs check` reads the scales: one that is no number, or none to multiply with, is an error in no engine. */
+Test(quantised, B119_scales_that_scale_nothing)
+{
+	static const struct {
+		const char *format, *name;
+		float value;
+		bool fits;
+	} cases[] = {
+		{ "fp8-tensor", ATTN "k_proj.weight_scale", 0, false },
+		{ "fp8-tensor", ATTN "k_proj.weight_scale", -1, false },
+		{ "fp8-tensor", MLP "up_proj.input_scale", 0, true },
+		{ "fp8-tensor", MLP "up_proj.input_scale", -0.5f, false },
+		{ "fp8-block", MLP "down_proj.weight_scale_inv", __builtin_inff(), false },
+		{ "fp8-block", MLP "down_proj.weight_scale_inv", __builtin_nanf(""), false },
+		{ "ct-channel", MLP "down_proj.weight_scale", 0, false },
+		{ "int8-channel", ATTN "o_proj.weight_scale", 0, false },
+		{ "nvfp4", ATTN "o_proj.weight_global_scale", 0, false },
+		{ "gptq", ATTN "o_proj.scales", 0, true }, /* of groups: not read */
+	};
+
+	for (size_t i = 0; i < LEN(cases); i++) {
+		struct sl_error err = SL_ERROR_INIT;
+		given_fp8(cases[i].format);
+		make_scales_positive();
+		struct checkpoint_tensor *t = checkpoint_find(cases[i].name);
+		uint64_t size = t->len / t->n, last = t->n - 1;
+		if (size == 4)
+			memcpy(t->bytes + last * size, &cases[i].value, 4);
+		else
+			memset(t->bytes + last * size, 0, size);
+		opened();
+		int ret = sl_check_scales(model, &err);
+		cr_assert_eq(ret, cases[i].fits ? 0 : -EINVAL, "%s: %s", cases[i].name, err.text);
+		char want[200];
+		snprintf(want, sizeof(want), "'%s': element %u is ", cases[i].name, (unsigned)last);
+		cr_assert(cases[i].fits || strstr(err.text, want), "'%s' lacks '%s'", err.text, want);
+		again();
+	}
+}
+
+/* More ranks than kv heads: rows of scales are replicated with the blocks that they scale. */
+Test(quantised, B81_blocks_of_replicated_heads)
+{
+	static const char scale[] = "_proj.weight_scale_inv";
+	char parts[600];
+
+	given_fp8("fp8-block");
+	opened();
+	for (unsigned r = 0; r < 8; r++) {
+		struct sl_view *view = checkpoint_view(model, "vllm/tp8", 0, r);
+		snprintf(parts, sizeof(parts), ATTN "q%s[%u:%u] " ATTN "k%s[%u:%u] " ATTN "v%s[%u:%u]", scale, 4 * r,
+			 4 * r + 4, scale, r / 4 * 4, r / 4 * 4 + 4, scale, r / 4 * 4, r / 4 * 4 + 4);
+		checkpoint_expect(view, ATTN "qkv_proj.weight_scale_inv", parts);
+		sl_view_close(view);
+	}
+	sl_model_close(model);
+}
+
+/* Of a matrix of which ranks share the columns: scales of channels are whole everywhere, those of groups are cut with them. */
+Test(quantised, B115_B140_scales_of_shared_columns)
+{
+	given_fp8("ct-channel");
+	opened();
+	for (unsigned r = 0; r < 2; r++) {
+		struct sl_view *view = checkpoint_view(model, "vllm/tp2", 0, r);
+		const struct sl_output *out = sl_view_find(view, ATTN "o_proj.weight_scale");
+		cr_assert(out && out->n_dims == 2 && out->shape[0] == 64 && out->shape[1] == 1);
+		sl_view_close(view);
+	}
+	again();
+	given("qwen3-moe", format_find("w4a16"), format_find("w4a16")->config);
+	opened();
+	for (unsigned tp = 1; tp <= 4; tp *= 2) {
+		char path[16];
+		snprintf(path, sizeof(path), "vllm/tp%u", tp);
+		struct sl_view *view = checkpoint_view(model, path, 0, tp - 1);
+		const struct sl_output *words = sl_view_find(view, HELD "w2_weight_packed"),
+				       *scales = sl_view_find(view, HELD "w2_weight_scale");
+		cr_assert(words && scales);
+		cr_assert_eq(words->shape[2] * 8 / 8, scales->shape[2], "8 to a word, 8 to a group");
+		cr_assert_eq(scales->shape[2], EXPERT_ROWS / 8 / tp);
 		sl_view_close(view);
 	}
 	sl_model_close(model);
@@ -1397,7 +1536,7 @@ Test(quantised, dtypes_that_no_format_has)
 }
 
 /* A quantised embedding or head is no format of vLLM's. */
-Test(quantised, heads_are_never_quantised)
+Test(quantised, B89_heads_are_never_quantised)
 {
 	given_fp8("awq");
 	linear_quantise(format_find("awq"), "lm_head");
