@@ -160,7 +160,9 @@ enum sl_arch_flags {
 	SL_NO_STAGES = 8,      /* no pipeline parallelism */
 	SL_NEXT_N = 64,	       /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
 	SL_EXPERT_GROUPS = 32, /* routing by n_group groups of experts: vLLM spreads no others round robin */
-	SL_NO_F16 = 16,	       /* numerically unstable in F16: vLLM refuses it and takes BF16 */
+	SL_OWN_HEAD =
+		128, /* the engine has a head of its own also where config.json ties it: then it is the embedding again */
+	SL_NO_F16 = 16, /* numerically unstable in F16: vLLM refuses it and takes BF16 */
 };
 
 struct sl_arch {

@@ -94,6 +94,8 @@ static bool shares_head(const struct sl_view *view)
 {
 	const struct sl_model *model = view->model;
 
+	if (model->arch->flags & SL_OWN_HEAD)
+		return false;
 	return model->tied && (!model->head_stored || (model->arch->flags & SL_NO_HEAD) || view->engine->drops_tied);
 }
 
@@ -575,7 +577,7 @@ static bool is_held(const struct sl_plan *plan, const struct group *g)
 
 	if (!on_stage(plan->view, row) || (row->flags & (plan->engine->fused ? SL_UNLOADED : SL_AGAIN)))
 		return false;
-	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->view))
+	if ((row->flags & SL_IS_HEAD) && (plan->engine->fused ? shares_head(plan->view) : !plan->model->head_stored))
 		return false;
 	return (row->flags & SL_INDICES) || bound_of(plan, g, g->first, experts_of(plan, g).first)->storage;
 }
