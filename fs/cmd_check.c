@@ -1,5 +1,5 @@
 /*
- * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for?
+ * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for, every scale a number?
  *
  * Opening a checkpoint checks it: shards, headers, names, shapes. With a PATH, such as vllm/tp8, every rank of that
  * layout is planned too, the pieces of every file are checked against its size and the shards', and what became of
@@ -9,6 +9,7 @@
 #include "fs/arguments.h"
 #include "fs/command.h"
 #include "fs/print.h"
+#include "slicer/scales.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -231,6 +232,8 @@ static int run(struct check *check, const struct arguments *arguments, struct sl
 		json_begin(&check->json, NULL, '{');
 	if (rc == 0)
 		tell_model(check);
+	if (rc == 0)
+		rc = sl_check_scales(check->target.model, err);
 	if (rc == 0 && arguments->positional[1])
 		rc = check_layout(check, arguments->positional[1], err);
 	if (check->as_json) {

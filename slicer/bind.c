@@ -160,7 +160,7 @@ static const struct sl_tensor *look_up(const struct binder *b, const struct modu
 	const struct sl_shards *shards = &b->model->shards;
 	int order = -1;
 
-	for (uint32_t i = m->first; order < 0 && i < shards->n_tensors; i++) {
+	for (uint32_t i = m->first; suffix && order < 0 && i < shards->n_tensors; i++) {
 		const char *name = shards->tensors[i].name;
 		if (strncmp(name, m->name, m->len) != 0)
 			return NULL;
@@ -623,6 +623,12 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 
 /* ---- shapes ---- */
 
+/* Where a module is. */
+struct place {
+	const struct sl_stack *stack;
+	uint64_t layer;
+};
+
 const struct sl_tensor *sl_bound_tensor(const struct sl_model *model, const struct sl_bound *bound, unsigned component)
 {
 	return bound->tensors[component] ? &model->shards.tensors[bound->tensors[component] - 1] : NULL;
@@ -638,6 +644,8 @@ struct sl_matrix sl_stored_matrix(const struct sl_tensor *tensor, const struct s
 	unsigned first = row->flags & SL_STACKED ? 1 : 0;
 	struct sl_matrix m = { tensor->n_dims > first ? tensor->shape[first] : 1, 1 };
 
+	if (row->flags & SL_FLAT)
+		return (struct sl_matrix){ elements(tensor), 1 };
 	for (unsigned i = first + 1; i < tensor->n_dims; i++)
 		m.cols *= tensor->shape[i];
 	return m;
@@ -691,6 +699,7 @@ static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *te
 	case SL_UNIT_BLOCK:
 		return model->quant.block[axis];
 	case SL_UNIT_ALL:
+	case SL_UNIT_NONE:
 		return 0;
 	}
 	return 0;
@@ -772,6 +781,7 @@ static const char *dim_title(enum sl_dim dim)
 		[SL_LINEAR_V] = "linear value heads x head size",
 		[SL_LINEAR_QKV] = "(2 x linear key + value heads) x head size",
 		[SL_LINEAR_HEADS] = "linear value heads",
+		[SL_LINEAR_BY_KEYS] = "size",
 		[SL_LEADING_HEADS] = "linear value heads",
 		[SL_BY_GROUPS] = "size",
 		[SL_GLOBAL_KV] = "global kv heads x global head_dim",
@@ -782,27 +792,44 @@ static const char *dim_title(enum sl_dim dim)
 	return titles[dim];
 }
 
-/* Where kv heads differ between layers, the rows say how many there are: whole ones. */
-static int check_kv_rows(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor,
-			 enum sl_dim dim, uint64_t size, struct sl_error *err)
+/* Kv heads of one layer, where config.json has a list of them; 0: it does not say. */
+static uint64_t listed_kv_heads(const struct sl_model *model, enum sl_part part, uint64_t layer)
 {
-	const struct sl_dims *d = &model->config.dims[part];
-	uint64_t q = dim == SL_QKV ? d->heads * d->head_dim : 0, unit = dim == SL_QKV ? 2 * d->head_dim : d->head_dim;
+	const struct sl_config *config = &model->config;
+	uint32_t at = sl_config_element(config, part, SL_KV_HEADS_KEYS, layer);
+	uint64_t n = 0;
 
-	if (size > q && (size - q) % unit == 0)
-		return 0;
-	return sl_fail(err, EINVAL, "%s: tensor '%s': %llu rows are no whole kv heads of head_dim %llu",
-		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size,
-		       (unsigned long long)d->head_dim);
+	return at && config->json.tokens[at].type == SL_JSON_NUMBER && sl_json_u64(&config->json, at, &n) == 0 ? n : 0;
 }
 
-static int check_axis(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor, const char *axis,
-		      enum sl_dim dim, uint64_t size, struct sl_error *err)
+/* Where kv heads differ between layers, the rows say how many there are: whole ones, and as many as the list has. */
+static int check_kv_rows(const struct sl_model *model, const struct place *at, const struct sl_tensor *tensor,
+			 enum sl_dim dim, uint64_t size, struct sl_error *err)
 {
+	const struct sl_dims *d = &model->config.dims[at->stack->part];
+	uint64_t q = dim == SL_QKV ? d->heads * d->head_dim : 0, unit = dim == SL_QKV ? 2 * d->head_dim : d->head_dim;
+	uint64_t heads = listed_kv_heads(model, at->stack->part, at->layer);
+
+	if (size <= q || (size - q) % unit)
+		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu rows are no whole kv heads of head_dim %llu",
+			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size,
+			       (unsigned long long)d->head_dim);
+	if ((size - q) / unit == heads)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu kv heads, config.json's list %llu for layer %llu",
+		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name),
+		       (unsigned long long)((size - q) / unit), (unsigned long long)heads,
+		       (unsigned long long)at->layer);
+}
+
+static int check_axis(const struct sl_model *model, const struct place *at, const struct sl_tensor *tensor,
+		      const char *axis, enum sl_dim dim, uint64_t size, struct sl_error *err)
+{
+	enum sl_part part = at->stack->part;
 	uint64_t want = expected(model, part, dim);
 
 	if (!want && (dim == SL_KV || dim == SL_QKV))
-		return check_kv_rows(model, part, tensor, dim, size, err);
+		return check_kv_rows(model, at, tensor, dim, size, err);
 	if (dim == SL_LEADING_HEADS && size < model->config.dims[part].linear_v_heads)
 		want = model->config.dims[part].linear_v_heads;
 	if (want && size != want)
@@ -877,11 +904,16 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	return 0;
 }
 
-/* There are as many experts as the configuration says. */
+/* There are as many experts as the configuration says, in a format that they may have. */
 static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
-			 const struct sl_tensor *t, struct sl_error *err)
+			 const struct sl_bound *bound, const struct sl_tensor *t, struct sl_error *err)
 {
 	uint64_t experts = model->config.dims[stack->part].experts;
+
+	if (((row->flags & SL_STACKED) || strstr(row->name, "%e")) && bound->storage->no_experts)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, stored as %s: %s",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name), bound->storage->name,
+			       bound->storage->no_experts);
 
 	if (strstr(row->name, "%e") && !experts)
 		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, but config.json has no number of them",
@@ -893,17 +925,27 @@ static int check_experts(const struct sl_model *model, const struct sl_stack *st
 	return 0;
 }
 
-static int check_weight(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+/* Is it a vector with axes of one element around it, which this row may be? */
+static bool is_flat(const struct sl_weight *row, const struct sl_tensor *tensor)
+{
+	unsigned longer = 0;
+
+	for (unsigned i = 0; i < tensor->n_dims; i++)
+		longer += tensor->shape[i] != 1;
+	return (row->flags & SL_FLAT) && longer <= 1;
+}
+
+static int check_weight(const struct sl_model *model, const struct place *at, const struct sl_weight *row,
 			const struct sl_bound *bound, struct sl_error *err)
 {
 	const struct sl_tensor *t = sl_bound_tensor(model, bound, 0);
 	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
 	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
 
-	int ret = check_experts(model, stack, row, t, err);
+	int ret = check_experts(model, at->stack, row, bound, t, err);
 	if (ret)
 		return ret;
-	if (t->n_dims < least || (exact && t->n_dims > least))
+	if (!is_flat(row, t) && (t->n_dims < least || (exact && t->n_dims > least)))
 		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name), t->n_dims, least);
 	if (bound->storage == &sl_plain && row->as != SL_IN_OWN && row->as != SL_IN_I32 && !sl_dtype_is_plain(t->dtype))
@@ -911,9 +953,9 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 			       "%s: tensor '%s' is %s, but no quantisation that config.json names would explain it",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name), sl_dtypes[t->dtype].name);
 	struct sl_matrix m = sl_logical_matrix(model, row, bound);
-	ret = check_axis(model, stack->part, t, "rows", row->out, m.rows, err);
+	ret = check_axis(model, at, t, "rows", row->out, m.rows, err);
 	if (!ret && row->in != SL_NO_AXIS)
-		ret = check_axis(model, stack->part, t, "columns", row->in, m.cols, err);
+		ret = check_axis(model, at, t, "columns", row->in, m.cols, err);
 	for (unsigned i = 1; !ret && i < bound->storage->n_components; i++)
 		ret = check_component(model, row, bound, i, err);
 	return ret;
@@ -932,7 +974,7 @@ static int check_bias(const struct sl_model *model, const struct sl_weight *row,
 		       sl_dtypes[bias->dtype].name, (unsigned long long)rows);
 }
 
-static int check_module(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+static int check_module(const struct sl_model *model, const struct place *at, const struct sl_weight *row,
 			const struct sl_bound *bound, struct sl_error *err)
 {
 	int ret = 0;
@@ -940,7 +982,7 @@ static int check_module(const struct sl_model *model, const struct sl_stack *sta
 	if (row->flags & (SL_UNLOADED | SL_INDICES))
 		return 0;
 	if (bound->storage)
-		ret = check_weight(model, stack, row, bound, err);
+		ret = check_weight(model, at, row, bound, err);
 	if (!ret && bound->bias)
 		ret = check_bias(model, row, bound, err);
 	return ret;
@@ -1024,12 +1066,13 @@ static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer,
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
 	const struct sl_binding *b = &model->bound[s];
+	struct place at = { stack, layer };
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
 		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
 		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
-			ret = check_module(model, stack, &stack->weights[r], &first[m], err);
+			ret = check_module(model, &at, &stack->weights[r], &first[m], err);
 			if (!ret && m > 0 && first->storage && first[m].storage)
 				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
 		}

@@ -20,6 +20,7 @@ static int check_dims(const struct sl_config *config, struct sl_error *err)
 	const char *absent = !d->layers	  ? "num_hidden_layers"
 			     : !d->hidden ? "hidden_size"
 			     : !d->heads  ? "num_attention_heads"
+			     : !d->vocab  ? "vocab_size"
 					  : NULL;
 
 	return absent ? sl_fail(err, EINVAL, "config.json: %s is absent", absent) : 0;
@@ -62,18 +63,29 @@ static void note_tie_conflict(struct sl_model *model)
 			json->tokens[outer].type == SL_JSON_TRUE ? "true" : "false");
 }
 
-/* The stored tensor of the row with that flag, or NULL. */
-static const struct sl_tensor *flagged(const struct sl_model *model, unsigned flag)
+/* The module of the row with that flag, or NULL. */
+static struct sl_bound *flagged(const struct sl_model *model, unsigned flag)
 {
 	const struct sl_arch *arch = model->arch;
 
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
 		for (unsigned r = 0; r < arch->stacks[s].n_weights; r++) {
 			if (arch->stacks[s].weights[r].flags & flag)
-				return sl_bound_tensor(model, sl_bound_at(model, s, 0, r, 0), 0);
+				return &model->bound[s].modules[model->bound[s].row_start[r]];
 		}
 	}
 	return NULL;
+}
+
+/* An engine that has a head in any case gets the embedding a second time where config.json ties the two (vLLM would leave the
+ * head as its memory was). */
+static void share_embedding(struct sl_model *model, const struct sl_bound *embed, struct sl_bound *head)
+{
+	*head = *embed;
+	sl_note(&model->notes, &model->arena,
+		"config.json ties the head to the embedding, but vLLM has a head of its own for %s: it is the embedding "
+		"again",
+		model->config.architecture);
 }
 
 /* Do the first bytes of two tensors of the same size differ? A sample: equality is not claimed from it. */
@@ -93,13 +105,17 @@ static int begin_differently(const struct sl_model *model, const struct sl_tenso
 
 static int settle_head(struct sl_model *model, struct sl_error *err)
 {
-	const struct sl_tensor *embed = flagged(model, SL_IS_EMBED), *head = flagged(model, SL_IS_HEAD);
+	struct sl_bound *embedding = flagged(model, SL_IS_EMBED), *own = flagged(model, SL_IS_HEAD);
+	const struct sl_tensor *embed = sl_bound_tensor(model, embedding, 0);
+	const struct sl_tensor *head = own ? sl_bound_tensor(model, own, 0) : NULL;
 
 	model->head_stored = head != NULL;
 	note_tie_conflict(model);
 	if ((model->arch->flags & SL_NO_HEAD) && !model->tied)
 		return sl_fail(err, EINVAL, "config.json: tie_word_embeddings is false, but %s has no head of its own",
 			       model->config.architecture);
+	if (own && !head && model->tied && (model->arch->flags & SL_OWN_HEAD))
+		share_embedding(model, embedding, own);
 	if (!head || !model->tied)
 		return 0;
 	int differ = begin_differently(model, embed, head, err);

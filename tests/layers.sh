@@ -60,6 +60,10 @@ found=$(nm -A --extern-only --defined-only "$library" | sed -E 's/^[^:]*:([^:]*)
 	awk -v in_family="^($families)$" -v defined="^($defined)$" '$1 ~ in_family && !($2 ~ /[DR]/ && $3 ~ defined)')
 test -z "$found" || offend "slicer/arch/: families that define more than their architecture:" "$found"
 
+found=$(nm -A --defined-only "$library" | sed -E 's/^[^:]*:([^:]*):[0-9a-f]+ (.) /\1 \2 /' |
+	awk -v in_family="^($families)$" '$1 ~ in_family && $2 ~ /[bBcC]/')
+test -z "$found" || offend "slicer/arch/: families that keep something:" "$found"
+
 found=$(echo "$symbols" | awk -v in_family="^($families|arch.o)$" '$1 !~ in_family && $2 ~ /^sl_arch_[a-z0-9]*$/ && $2 != "sl_arch_find"')
 test -z "$found" || offend "slicer/: files that know a family:" "$found"
 

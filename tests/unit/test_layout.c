@@ -90,6 +90,8 @@ Test(layout, other_spellings_are_none)
 		"-tp2",
 		"tp2--pp2",
 		"tp2-pp1",
+		"tp2-pp20,41", /* B106: no list of layers */
+		"tp2-pp20,21,20",
 		"tp2-pp0",
 		"tp2-pp02",
 		"pp2",
