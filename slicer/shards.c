@@ -6,10 +6,14 @@
  *      are weights       in which file      tensors           file that the index gives it, or refused
  *
  * Every header is read, also of shards that nobody will need: a directory is accepted whole or not at all.
+ *
+ * Nearly every index gives all tensors of all files that are there, sorted. That is tried first (index_walk.c), and needs
+ * no other memory than the tensors': on any other answer all is done again, step by step, which tells what is wrong.
  */
 #include "slicer/shards.h"
 
 #include "slicer/index.h"
+#include "slicer/index_walk.h"
 #include "slicer/listing.h"
 #include "slicer/locate.h"
 #include "slicer/regular.h"
@@ -32,15 +36,12 @@ struct opening {
 	struct sl_shards *shards;
 	struct sl_located located;
 	struct sl_index index;	 /* n 0: none */
-	struct sl_arena scratch; /* the index's names, as many bytes as the tensors' own: released at the end */
+	struct sl_arena scratch; /* the index's names and each shard's own list of tensors: released at the end */
+	struct sl_header_sink sink;
+	struct sl_run *runs;
+	bool plain; /* all tensors' names are, so that an index spells them as they are */
 	struct sl_arena *arena;
 	struct sl_error *err;
-};
-
-/* A shard's tensors before they are merged. */
-struct run {
-	struct sl_tensor *tensors;
-	uint32_t n;
 };
 
 static int no_memory(struct opening *o)
@@ -200,48 +201,53 @@ static int read_head(const struct sl_shard *shard, unsigned char **head, size_t 
 	return ret;
 }
 
-static int read_header(struct opening *o, uint32_t i, struct run *run)
+static int read_header(struct opening *o, uint32_t i, struct sl_run *run)
 {
 	struct sl_shard *shard = &o->shards->shards[i];
 	unsigned char *head = NULL;
+	bool plain = false;
 	size_t len;
 
 	int ret = read_head(shard, &head, &len, &shard->data_off, o->err);
 	if (!ret)
-		ret = sl_header_parse(head, len, shard->size, i, o->arena, &run->tensors, &run->n, o->err);
+		ret = sl_header_tensors(head, len, shard->size, i, &o->sink, &run->tensors, &run->n, &plain, o->err);
 	free(head);
 	if (ret)
 		sl_error_prefix(o->err, "%s", SL_ESC(shard->name));
+	o->plain &= plain;
 	return ret;
 }
 
-static int merge_runs(struct opening *o, const struct run *runs)
+/* Each shard's tensors, and room for all of them. */
+static int read_headers(struct opening *o)
 {
 	struct sl_shards *shards = o->shards;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < shards->n_shards; i++) {
-		if (__builtin_add_overflow(n, runs[i].n, &n))
-			return sl_fail(o->err, EOVERFLOW, "more than 2^32 tensors in %u shards", shards->n_shards);
+	o->plain = true;
+	o->runs = sl_arena_array(&o->scratch, shards->n_shards, sizeof(*o->runs));
+	int ret = o->runs ? 0 : no_memory(o);
+	for (uint32_t i = 0; !ret && i < shards->n_shards; i++) {
+		ret = read_header(o, i, &o->runs[i]);
+		if (!ret && __builtin_add_overflow(n, o->runs[i].n, &n))
+			ret = sl_fail(o->err, EOVERFLOW, "more than 2^32 tensors in %u shards", shards->n_shards);
 	}
+	if (ret)
+		return ret;
 	shards->tensors = sl_arena_array(o->arena, n, sizeof(*shards->tensors));
-	if (!shards->tensors)
-		return no_memory(o);
-	for (uint32_t i = 0; i < shards->n_shards; i++) {
-		memcpy(shards->tensors + shards->n_tensors, runs[i].tensors, runs[i].n * sizeof(*runs[i].tensors));
-		shards->n_tensors += runs[i].n;
-	}
-	return sl_sort_tensors(shards->tensors, n, sl_tensor_by_name, o->err);
+	return shards->tensors ? 0 : no_memory(o);
 }
 
-static int read_headers(struct opening *o)
+static int merge_runs(struct opening *o)
 {
-	struct run *runs = sl_arena_array(o->arena, o->shards->n_shards, sizeof(*runs));
-	int ret = runs ? 0 : no_memory(o);
+	struct sl_shards *shards = o->shards;
 
-	for (uint32_t i = 0; !ret && i < o->shards->n_shards; i++)
-		ret = read_header(o, i, &runs[i]);
-	return ret ? ret : merge_runs(o, runs);
+	shards->n_tensors = 0;
+	for (uint32_t i = 0; i < shards->n_shards; i++) {
+		memcpy(shards->tensors + shards->n_tensors, o->runs[i].tensors, o->runs[i].n * sizeof(*shards->tensors));
+		shards->n_tensors += o->runs[i].n;
+	}
+	return sl_sort_tensors(shards->tensors, shards->n_tensors, sl_tensor_by_name, o->err);
 }
 
 /* ---- one owner for every tensor ---- */
@@ -281,16 +287,16 @@ static void note_unused(struct opening *o, const struct unused *unused)
 			SL_ESC(o->shards->shards[unused->first.shard].name));
 }
 
-static void note_total(struct opening *o)
+static void note_total(struct opening *o, bool has_total, uint64_t claimed)
 {
 	uint64_t total = 0;
 
 	for (uint32_t i = 0; i < o->shards->n_tensors; i++)
 		total += o->shards->tensors[i].len;
-	if (o->index.has_total && o->index.total_size != total)
+	if (has_total && claimed != total)
 		sl_note(&o->shards->notes, o->arena,
 			"%s gives a total_size of %" PRIu64 " bytes, its tensors have %" PRIu64, o->located.index,
-			o->index.total_size, total);
+			claimed, total);
 }
 
 /* Walk entries and tensors, both sorted by name, together; the tensors that the index gives stay, in place. */
@@ -321,7 +327,7 @@ static int apply_index(struct opening *o)
 		return sl_fail(o->err, ENOENT, "%u tensors are not in the shards that %s gives them: %s", lacking.n,
 			       o->located.index, sl_listing_text(&lacking));
 	note_unused(o, &unused);
-	note_total(o);
+	note_total(o, o->index.has_total, o->index.total_size);
 	return 0;
 }
 
@@ -337,16 +343,82 @@ static int read_index(struct opening *o)
 	return ret;
 }
 
-static int open_indexed(struct opening *o)
+/* Are file names such that JSON and paths can only mean what they say? */
+static bool have_usual_names(const struct sl_located *located)
 {
-	int ret = read_index(o);
+	static const char usual[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
-	if (!ret)
-		ret = check_named(o);
-	if (!ret)
-		ret = open_files(o, o->index.files, o->index.n_files);
+	for (uint32_t i = 0; i < located->n_files; i++) {
+		if (located->files[i][strspn(located->files[i], usual)])
+			return false;
+	}
+	return true;
+}
+
+static void close_files(struct sl_shards *shards)
+{
+	for (uint32_t i = 0; i < shards->n_shards; i++)
+		close(shards->shards[i].fd);
+	shards->n_shards = 0;
+}
+
+/* An index that gives all tensors of all files that are there, sorted. False: it may still be a good one. Files and headers
+ * that were read stay, where they were read without a fault. */
+static bool open_agreeing(struct opening *o)
+{
+	struct sl_error fault = SL_ERROR_INIT, *err = o->err;
+	struct sl_walked walked;
+	int ret;
+
+	if (!have_usual_names(&o->located))
+		return false;
+	o->err = &fault;
+	ret = open_files(o, o->located.files, o->located.n_files);
 	if (!ret)
 		ret = read_headers(o);
+	o->err = err;
+	if (ret)
+		close_files(o->shards);
+	if (ret || !o->plain ||
+	    !sl_index_walk(&walked, o->shards->dirfd, o->located.index, o->shards->shards, o->runs, o->shards->n_shards,
+			   o->shards->tensors))
+		return false;
+	o->shards->n_tensors = walked.n;
+	note_total(o, walked.has_total, walked.total_size);
+	return true;
+}
+
+/* Are the files that are open those that the index names? */
+static bool are_open(const struct opening *o)
+{
+	if (o->shards->n_shards != o->index.n_files)
+		return false;
+	for (uint32_t i = 0; i < o->index.n_files; i++) {
+		if (strcmp(o->shards->shards[i].name, o->index.files[i]) != 0)
+			return false;
+	}
+	return true;
+}
+
+static int open_named(struct opening *o)
+{
+	close_files(o->shards);
+	int ret = open_files(o, o->index.files, o->index.n_files);
+
+	return ret ? ret : read_headers(o);
+}
+
+static int open_indexed(struct opening *o)
+{
+	if (open_agreeing(o))
+		return 0;
+	int ret = read_index(o);
+	if (!ret)
+		ret = check_named(o);
+	if (!ret && !are_open(o))
+		ret = open_named(o);
+	if (!ret)
+		ret = merge_runs(o);
 	if (!ret)
 		ret = apply_index(o);
 	if (!ret)
@@ -360,6 +432,8 @@ static int open_unindexed(struct opening *o)
 
 	if (!ret)
 		ret = read_headers(o);
+	if (!ret)
+		ret = merge_runs(o);
 	if (!ret)
 		ret = check_unique(o);
 	return ret ? ret : sl_located_check_split(&o->located, o->err);
@@ -387,6 +461,8 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 	struct opening o = { .shards = shards, .arena = arena, .err = err };
 
 	sl_arena_init(&o.scratch);
+	o.sink.names = arena;
+	o.sink.tensors = &o.scratch;
 	int ret = open_directory(shards, dir, arena, err);
 	if (!ret)
 		ret = sl_locate(&o.located, shards->dirfd, dir, format, arena, err);
@@ -402,8 +478,7 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 
 void sl_shards_close(struct sl_shards *shards)
 {
-	for (uint32_t i = 0; i < shards->n_shards; i++)
-		close(shards->shards[i].fd);
+	close_files(shards);
 	if (shards->dirfd >= 0)
 		close(shards->dirfd);
 	*shards = (struct sl_shards){ .dirfd = -1 };
