@@ -28,6 +28,9 @@ struct binder {
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
 	const struct sl_tensor *odd_scale; /* the first scale of a KV cache that is not one number */
 	bool has_scales;		   /* of KV caches */
+	/* Where the module before was found, and per expert that of the row before: the next ones are close by. */
+	uint32_t last, *near;
+	uint64_t room_near;
 };
 
 static void list_add(struct list *list, const char *name)
@@ -126,7 +129,8 @@ static void spell(const struct sl_model *model, const char *canonical, char *out
 struct module {
 	char name[SL_MODULE_NAME_MAX];
 	size_t len;
-	size_t head; /* of the name, up to the expert's number */
+	size_t head;	  /* of the name, up to the expert's number */
+	const char *tail; /* what comes behind the number; NULL: there is none */
 	uint32_t first;
 };
 
@@ -141,18 +145,27 @@ static void begin_module(const struct binder *b, const struct sl_stack *stack, u
 	append(canonical, len, row->name, mark ? (size_t)(mark - row->name) : strlen(row->name));
 	spell(b->model, canonical, m->name);
 	m->head = strlen(m->name);
+	m->tail = mark ? mark + 2 : NULL;
 }
 
-/* One search finds all tensors of a module. */
-static void end_module(const struct binder *b, const struct sl_weight *row, uint64_t expert, struct module *m)
+/* One search finds all tensors of a module, beginning at a place that may be close by. */
+static void end_module(const struct binder *b, uint64_t expert, uint32_t hint, struct module *m)
 {
-	const char *mark = strstr(row->name, "%e");
-
 	m->name[m->head] = '\0';
 	m->len = m->head;
-	if (mark)
-		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), mark + 2);
-	m->first = sl_shards_seek(&b->model->shards, m->name);
+	if (m->tail)
+		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), m->tail);
+	m->first = sl_shards_seek_near(&b->model->shards, m->name, hint);
+}
+
+/* An expert's modules follow one another. In the order of names 10 to 19 come behind 1, and 2 behind all of these. */
+static uint32_t hint_for(const struct binder *b, uint64_t expert, uint64_t n, bool same_experts)
+{
+	if (n == 1 || (!same_experts && expert == 0))
+		return b->last;
+	if (same_experts)
+		return b->near[expert];
+	return b->near[expert % 10 ? expert - 1 : expert / 10];
 }
 
 static const struct sl_tensor *look_up(const struct binder *b, const struct module *m, const char *suffix)
@@ -223,7 +236,7 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
 			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
 			begin_module(b, stack, 0, row, &m);
-			end_module(b, row, 0, &m);
+			end_module(b, 0, 0, &m);
 			if (look_up(b, &m, ".weight"))
 				return 0;
 		}
@@ -418,9 +431,9 @@ static void bind_module(struct binder *b, const struct sl_weight *row, struct mo
 		list_lacking(b, row, m);
 }
 
-/* A row's `n` modules of one layer. */
+/* A row's `n` modules of one layer. *n_near is how many experts of the layer have been found before; n from then on. */
 static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-		     uint64_t n, struct sl_bound *bound)
+		     uint64_t n, uint64_t *n_near, struct sl_bound *bound)
 {
 	const struct sl_config *config = &b->model->config;
 	struct module m;
@@ -430,9 +443,11 @@ static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t la
 	bool has_bias = row->bias && row->bias(config, stack->part, layer);
 	begin_module(b, stack, layer, row, &m);
 	for (uint64_t e = 0; e < n; e++) {
-		end_module(b, row, e, &m);
+		end_module(b, e, hint_for(b, e, n, *n_near == n), &m);
+		b->last = b->near[e] = m.first;
 		bind_module(b, row, &m, has_bias, &bound[e]);
 	}
+	*n_near = n;
 }
 
 /* ---- all modules ---- */
@@ -486,11 +501,12 @@ static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_bi
 static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
 {
 	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
+	uint64_t n_near = 0;
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
 		if (!is_stored_otherwise(stack, binding, layer, r))
-			bind_row(b, stack, layer, &stack->weights[r], n, module);
+			bind_row(b, stack, layer, &stack->weights[r], n, &n_near, module);
 		module += n;
 	}
 }
@@ -592,6 +608,18 @@ static int check_quantised(const struct binder *b, struct sl_error *err)
 		       quant->object ? "config.json" : "the quantiser's own configuration", quant->scheme->method);
 }
 
+static int make_near(struct binder *b, uint64_t experts, struct sl_error *err)
+{
+	if (experts <= b->room_near)
+		return 0;
+	uint32_t *grown = reallocarray(b->near, experts, sizeof(*grown));
+	if (!grown)
+		return sl_fail(err, ENOMEM, "out of memory");
+	b->near = grown;
+	b->room_near = experts;
+	return 0;
+}
+
 static int bind_stacks(struct binder *b, struct sl_error *err)
 {
 	struct sl_model *model = b->model;
@@ -600,6 +628,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
 		uint64_t layers = sl_stack_layers(model, &arch->stacks[s]);
 		int ret = make_room(model, &arch->stacks[s], &model->bound[s], layers, err);
+		if (!ret)
+			ret = make_near(b, model->bound[s].per_layer, err);
 		if (ret)
 			return ret;
 		for (uint64_t l = 0; l < layers; l++) {
@@ -1214,5 +1244,6 @@ int sl_bind(struct sl_model *model, struct sl_error *err)
 	if (!ret)
 		ret = account(&b, err);
 	free(b.claimed);
+	free(b.near);
 	return ret;
 }

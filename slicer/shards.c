@@ -484,19 +484,44 @@ void sl_shards_close(struct sl_shards *shards)
 	*shards = (struct sl_shards){ .dirfd = -1 };
 }
 
-uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name)
+static bool is_before(const struct sl_shards *shards, uint32_t at, const char *name)
 {
-	uint32_t first = 0, n = shards->n_tensors;
+	return strcmp(shards->tensors[at].name, name) < 0;
+}
 
-	while (n > 0) {
-		if (strcmp(shards->tensors[first + n / 2].name, name) < 0) {
-			first += n / 2 + 1;
-			n -= n / 2 + 1;
-		} else {
-			n /= 2;
-		}
+/* What sl_shards_seek() looks for, in [first, end]. */
+static uint32_t seek_between(const struct sl_shards *shards, const char *name, uint32_t first, uint32_t end)
+{
+	while (first < end) {
+		uint32_t middle = first + (end - first) / 2;
+		if (is_before(shards, middle, name))
+			first = middle + 1;
+		else
+			end = middle;
 	}
 	return first;
+}
+
+uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name)
+{
+	return seek_between(shards, name, 0, shards->n_tensors);
+}
+
+/* In doubling steps away from the hint. */
+uint32_t sl_shards_seek_near(const struct sl_shards *shards, const char *name, uint32_t hint)
+{
+	uint32_t n = shards->n_tensors, first = hint < n ? hint : n, end = first, step = 1;
+
+	if (first < n && is_before(shards, first, name)) {
+		for (first++; step < n - first && is_before(shards, first + step - 1, name); step *= 2)
+			first += step;
+		end = step < n - first ? first + step - 1 : n;
+	} else {
+		for (; step < end && !is_before(shards, end - step, name); step *= 2)
+			end -= step;
+		first = step < end ? end - step + 1 : 0;
+	}
+	return seek_between(shards, name, first, end);
 }
 
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name)

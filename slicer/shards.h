@@ -53,6 +53,9 @@ void sl_shards_close(struct sl_shards *shards);
  * there. n_tensors when there is none. */
 uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name);
 
+/* The same, looking around `hint` first: any is right, and one close by is quick. */
+uint32_t sl_shards_seek_near(const struct sl_shards *shards, const char *name, uint32_t hint);
+
 /* The tensor of that name, or NULL. */
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name);
 
