@@ -141,15 +141,15 @@ static void print_extent(FILE *out, const struct sl_output *tensor, const struct
 		fprintf(out, "bytes [%" PRIu64 ":%" PRIu64 "] = ", term->off, term->off + term->len);
 }
 
-static void print_terms(FILE *out, const struct tree *tree, const struct sl_output *tensor)
+static int print_terms(FILE *out, const struct tree *tree, const struct sl_output *tensor, struct sl_error *err)
 {
 	struct origin_walk walk;
 	struct origin_term term;
 	unsigned n = 0;
+	int rc = origin_walk_init(&walk, tree->origins, tensor);
 
 	fputs("source  ", out);
-	origin_walk_init(&walk, tree->origins, tensor);
-	for (; origin_walk_next(&walk, &term); n++) {
+	for (; rc == 0 && origin_walk_next(&walk, &term); n++) {
 		if (n >= MAX_TERMS)
 			continue;
 		fputs(n ? "        " : "", out);
@@ -161,6 +161,8 @@ static void print_terms(FILE *out, const struct tree *tree, const struct sl_outp
 		fprintf(out, "        … and %u more\n", n - MAX_TERMS);
 	else if (n == 0)
 		fputs("none\n", out);
+	origin_walk_release(&walk);
+	return rc ? sl_fail(err, -rc, "no memory for the sources of '%s'", SL_ESC(tensor->name)) : 0;
 }
 
 /* A number, or as many blanks. */
@@ -229,9 +231,9 @@ static int print_tensor(FILE *out, const struct tree *tree, const struct node *n
 	origin_print_shape(out, tensor->shape, tensor->n_dims);
 	fprintf(out, "\nbytes   %" PRIu64 "\n", tensor->len);
 	print_file(out, node->view, tensor);
-	print_terms(out, tree, tensor);
-	if (!values_known(tensor->dtype))
-		return 0;
+	rc = print_terms(out, tree, tensor, err);
+	if (rc || !values_known(tensor->dtype))
+		return rc;
 	values_init(&values);
 	if (with_values)
 		rc = read_values(&values, node->view, tensor, err);

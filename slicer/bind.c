@@ -480,7 +480,8 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 	}
 	binding->row_start[stack->n_weights] = binding->per_layer = (uint32_t)per_layer;
 	binding->modules = sl_arena_array(&model->arena, layers * per_layer, sizeof(struct sl_bound));
-	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
+	binding->alike = sl_arena_array(&model->arena, layers * stack->n_weights, sizeof(bool));
+	return binding->modules && binding->alike ? 0 : sl_fail(err, ENOMEM, "out of memory");
 }
 
 /* Is what a row stands for stored in another form, which a row before it has? */
@@ -1050,6 +1051,25 @@ static int check_alike(const struct sl_model *model, const struct sl_weight *row
 		       (unsigned long long)m.rows, (unsigned long long)m.cols);
 }
 
+static bool same_shape(const struct sl_tensor *a, const struct sl_tensor *b)
+{
+	return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+	       (a->shape == b->shape || memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
+}
+
+/* Are two experts stored in the same way, down to each tensor's dtype and shape? */
+static bool is_same(const struct sl_model *model, const struct sl_bound *a, const struct sl_bound *b)
+{
+	if (!a->storage || a->storage != b->storage || !a->bias != !b->bias)
+		return false;
+	for (unsigned i = 0; i < a->storage->n_components; i++) {
+		const struct sl_tensor *x = sl_bound_tensor(model, a, i), *y = sl_bound_tensor(model, b, i);
+		if (!x != !y || (x && !same_shape(x, y)))
+			return false;
+	}
+	return true;
+}
+
 static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer, struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
@@ -1058,10 +1078,13 @@ static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer,
 
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
 		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
+		bool *alike = &b->alike[layer * stack->n_weights + r];
+		*alike = true;
 		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
 			ret = check_module(model, stack, &stack->weights[r], &first[m], err);
 			if (!ret && m > 0 && first->storage && first[m].storage)
 				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
+			*alike = *alike && is_same(model, first, &first[m]);
 		}
 	}
 	return ret;

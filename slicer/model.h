@@ -32,6 +32,7 @@ struct sl_binding {
 	struct sl_bound *modules;
 	uint32_t *row_start; /* first module of each row within a layer, and their number at the end */
 	uint32_t per_layer;
+	bool *alike; /* per layer and row: all its modules have tensors of the same dtypes and shapes */
 };
 
 struct sl_model_options {
