@@ -33,7 +33,7 @@ static void print_layouts(FILE *out, const struct tree *tree, const struct sl_en
 {
 	struct sl_layout layouts[N_USUAL_LAYOUTS];
 	char name[SL_LAYOUT_NAME_MAX];
-	size_t n = tree_layouts(tree->model, engine, layouts, N_USUAL_LAYOUTS);
+	size_t n = tree_layouts(tree, engine, layouts, N_USUAL_LAYOUTS);
 
 	if (!engine->ranks)
 		return;
@@ -68,11 +68,11 @@ static void print_usage(FILE *out, const struct tree *tree, const struct sl_engi
 /* The usual layouts that the model cannot have, with the reason. */
 static void print_refused(FILE *out, const struct tree *tree, const struct sl_engine *engine)
 {
-	for (unsigned i = 0; i < n_usual_layouts(tree->model, engine); i++) {
+	for (unsigned i = 0, n = tree_n_usual(tree, engine); i < n; i++) {
 		struct sl_layout layout = usual_layout(i);
 		struct sl_error why = SL_ERROR_INIT;
 
-		if (sl_layout_check(tree->model, engine, &layout, &why))
+		if (tree_check_layout(tree, engine, &layout, &why))
 			fprintf(out, "    not %s\n", why.text);
 	}
 }

@@ -1060,9 +1060,9 @@ static bool same_shape(const struct sl_tensor *a, const struct sl_tensor *b)
 /* Are two experts stored in the same way, down to each tensor's dtype and shape? */
 static bool is_same(const struct sl_model *model, const struct sl_bound *a, const struct sl_bound *b)
 {
-	if (!a->storage || a->storage != b->storage || !a->bias != !b->bias)
+	if (a->storage != b->storage || !a->bias != !b->bias)
 		return false;
-	for (unsigned i = 0; i < a->storage->n_components; i++) {
+	for (unsigned i = 0; a->storage && i < a->storage->n_components; i++) {
 		const struct sl_tensor *x = sl_bound_tensor(model, a, i), *y = sl_bound_tensor(model, b, i);
 		if (!x != !y || (x && !same_shape(x, y)))
 			return false;
