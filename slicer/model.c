@@ -184,7 +184,8 @@ int sl_model_open(struct sl_model **out, const char *dir, const struct sl_model_
 	if (!model)
 		return sl_fail(err, ENOMEM, "out of memory");
 	sl_arena_init(&model->arena);
-	int ret = sl_shards_open(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO, &model->arena, err);
+	int ret = sl_shards_open_cached(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO,
+					options ? options->cache : NULL, &model->arena, err);
 	if (!ret) {
 		ret = settle(model, err);
 		if (ret)

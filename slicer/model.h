@@ -17,6 +17,7 @@
 #define SL_STACKS_MAX 12
 
 struct sl_arch;
+struct sl_cache;
 struct sl_spelling;
 
 /* How one module is stored: its format, and for each component 1 + the index of its tensor, 0 where the checkpoint has
@@ -37,6 +38,7 @@ struct sl_binding {
 
 struct sl_model_options {
 	enum sl_format format;
+	struct sl_cache *cache; /* of catalogues (cache.h); NULL: none */
 };
 
 struct sl_model {

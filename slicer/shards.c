@@ -12,6 +12,7 @@
  */
 #include "slicer/shards.h"
 
+#include "slicer/cache.h"
 #include "slicer/index.h"
 #include "slicer/index_walk.h"
 #include "slicer/listing.h"
@@ -147,6 +148,12 @@ static void note_unnamed(struct opening *o)
 
 /* ---- opening and reading headers ---- */
 
+struct sl_identity sl_identity_of(const struct stat *st)
+{
+	return (struct sl_identity){ st->st_dev, st->st_ino, (uint64_t)st->st_size, sl_mtime_ns(st),
+				     (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec };
+}
+
 static int open_shard(struct opening *o, struct sl_shard *shard)
 {
 	struct stat st;
@@ -158,6 +165,7 @@ static int open_shard(struct opening *o, struct sl_shard *shard)
 	}
 	shard->size = (uint64_t)st.st_size;
 	shard->mtime_ns = sl_mtime_ns(&st);
+	shard->identity = sl_identity_of(&st);
 	return 0;
 }
 
@@ -455,8 +463,49 @@ static int open_directory(struct sl_shards *shards, const char *dir, struct sl_a
 	return sl_fail(err, errno, "'%s' cannot be opened: %s", SL_ESC(dir), strerror(errno));
 }
 
+/* What a catalogue of the located files would be of; false when it cannot be told. */
+static bool make_key(const struct opening *o, const struct sl_cache *cache, enum sl_format asked,
+		     struct sl_catalogue_key *key)
+{
+	struct stat st;
+
+	*key = (struct sl_catalogue_key){ .build = cache->build, .asked = asked, .located = &o->located };
+	if (!o->located.index)
+		return true;
+	if (fstatat(o->shards->dirfd, o->located.index, &st, 0) || !S_ISREG(st.st_mode))
+		return false;
+	key->index = sl_identity_of(&st);
+	return true;
+}
+
+static int open_located(struct opening *o)
+{
+	return o->located.index ? open_indexed(o) : open_unindexed(o);
+}
+
+/* From the cache, or else by reading all of it, after which the index must still be the one that was there before. */
+static int open_with(struct opening *o, struct sl_cache *cache, enum sl_format asked)
+{
+	struct sl_catalogue_key key, after;
+
+	if (!cache || !make_key(o, cache, asked, &key))
+		return open_located(o);
+	if (sl_cache_take(cache, o->shards, &key, o->arena))
+		return 0;
+	int ret = open_located(o);
+	if (!ret && make_key(o, cache, asked, &after) && memcmp(&key.index, &after.index, sizeof(key.index)) == 0)
+		sl_cache_store(cache, o->shards, &key);
+	return ret;
+}
+
 int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format format, struct sl_arena *arena,
 		   struct sl_error *err)
+{
+	return sl_shards_open_cached(shards, dir, format, NULL, arena, err);
+}
+
+int sl_shards_open_cached(struct sl_shards *shards, const char *dir, enum sl_format format, struct sl_cache *cache,
+			  struct sl_arena *arena, struct sl_error *err)
 {
 	struct opening o = { .shards = shards, .arena = arena, .err = err };
 
@@ -468,7 +517,7 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 		ret = sl_locate(&o.located, shards->dirfd, dir, format, arena, err);
 	if (!ret) {
 		shards->format = o.located.format;
-		ret = o.located.index ? open_indexed(&o) : open_unindexed(&o);
+		ret = open_with(&o, cache, format);
 	}
 	sl_arena_release(&o.scratch);
 	if (ret)
