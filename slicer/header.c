@@ -428,8 +428,8 @@ static bool keep_tensors(struct parse *p, const struct sl_scanned *scanned)
 	return p->tensors != NULL;
 }
 
-/* False where it is not the usual one, or names are there twice: then its tokens tell. */
-static bool take_scanned(struct parse *p, struct sl_scanned *scanned, uint64_t data_off, bool by_name)
+/* False where names are there twice: then its tokens tell. */
+static bool take_scanned(struct parse *p, struct sl_scanned *scanned, uint64_t data_off)
 {
 	struct sl_error unused = SL_ERROR_INIT;
 
@@ -437,19 +437,17 @@ static bool take_scanned(struct parse *p, struct sl_scanned *scanned, uint64_t d
 		return false;
 	for (uint32_t i = 0; i < scanned->n; i++)
 		scanned->tensors[i].off += data_off;
-	if (!by_name && !keep_tensors(p, scanned))
-		return false;
 	if (!scanned->by_name && (sl_sort_tensors(scanned->tensors, scanned->n, sl_tensor_by_name, &unused) ||
 				  !are_unique(scanned->tensors, scanned->n)))
 		return false;
-	return !by_name || keep_tensors(p, scanned);
+	return keep_tensors(p, scanned);
 }
 
-static bool parse_usual(struct parse *p, const char *text, size_t len, uint64_t data_off, uint32_t shard, bool by_name)
+static bool parse_usual(struct parse *p, const char *text, size_t len, uint64_t data_off, uint32_t shard)
 {
 	struct sl_scanned scanned;
 	bool usual = sl_header_scan(&scanned, text, len, p->data_len, shard, p->sink) &&
-		     take_scanned(p, &scanned, data_off, by_name);
+		     take_scanned(p, &scanned, data_off);
 
 	free(scanned.tensors);
 	if (!usual)
@@ -459,28 +457,19 @@ static bool parse_usual(struct parse *p, const char *text, size_t len, uint64_t 
 
 /* ---- either ---- */
 
-static int parse_header(struct parse *p, const unsigned char *head, size_t head_len, uint64_t file_size, uint32_t shard,
-			bool by_name, bool *usual)
+/* See that all of the header is there; p->data_len is known then, and *need is 8 + N. */
+static int measure(struct parse *p, const unsigned char *head, size_t head_len, uint64_t file_size, uint64_t *need)
 {
-	const char *text = (const char *)head + LENGTH_BYTES;
-	uint64_t need = 0;
+	int ret = sl_header_need(head, head_len, file_size, need, p->err);
 
-	*usual = false;
-	int ret = sl_header_need(head, head_len, file_size, &need, p->err);
 	if (ret)
 		return ret;
-	if (head_len < need)
-		return sl_fail(p->err, EIO, "its header has %" PRIu64 " bytes, of which only %zu could be read", need,
+	if (head_len < *need)
+		return sl_fail(p->err, EIO, "its header has %" PRIu64 " bytes, of which only %zu could be read", *need,
 			       head_len);
 	p->arena = p->sink->names;
-	p->data_len = file_size - need;
-	*usual = parse_usual(p, text, need - LENGTH_BYTES, need, shard, by_name);
-	if (*usual)
-		return 0;
-	ret = parse_json(p, text, need - LENGTH_BYTES, need, shard);
-	if (!ret && by_name)
-		ret = sl_sort_tensors(p->tensors, p->n, sl_tensor_by_name, p->err);
-	return ret;
+	p->data_len = file_size - *need;
+	return 0;
 }
 
 int sl_header_parse(const unsigned char *head, size_t head_len, uint64_t file_size, uint32_t shard,
@@ -488,9 +477,11 @@ int sl_header_parse(const unsigned char *head, size_t head_len, uint64_t file_si
 {
 	struct sl_header_sink sink = { .names = arena, .tensors = arena };
 	struct parse p = { .sink = &sink, .err = err };
-	bool usual;
+	uint64_t need = 0;
 
-	int ret = parse_header(&p, head, head_len, file_size, shard, false, &usual);
+	int ret = measure(&p, head, head_len, file_size, &need);
+	if (!ret)
+		ret = parse_json(&p, (const char *)head + LENGTH_BYTES, need - LENGTH_BYTES, need, shard);
 	if (ret)
 		return ret;
 	*tensors = p.tensors;
@@ -503,8 +494,17 @@ int sl_header_tensors(const unsigned char *head, size_t head_len, uint64_t file_
 		      struct sl_error *err)
 {
 	struct parse p = { .sink = sink, .err = err };
+	uint64_t need = 0;
 
-	int ret = parse_header(&p, head, head_len, file_size, shard, true, plain);
+	int ret = measure(&p, head, head_len, file_size, &need);
+	if (ret)
+		return ret;
+	const char *text = (const char *)head + LENGTH_BYTES;
+	*plain = parse_usual(&p, text, need - LENGTH_BYTES, need, shard);
+	if (!*plain)
+		ret = parse_json(&p, text, need - LENGTH_BYTES, need, shard);
+	if (!ret && !*plain)
+		ret = sl_sort_tensors(p.tensors, p.n, sl_tensor_by_name, err);
 	if (ret)
 		return ret;
 	*tensors = p.tensors;

@@ -50,8 +50,8 @@ int sl_header_parse(const unsigned char *head, size_t head_len, uint64_t file_si
 		    struct sl_arena *arena, struct sl_tensor **tensors, uint32_t *n_tensors,
 		    struct sl_error *err) SL_MUST_CHECK;
 
-/* The same in the order of their names. *plain says that these are known to be ASCII without quotes and backslashes, and
- * so stand for themselves in JSON. */
+/* The same in the order of their names, without tokens where the header is spelled as usual (header_scan.h). *plain says that
+ * the names are known to be ASCII without quotes and backslashes, and so stand for themselves in JSON. */
 int sl_header_tensors(const unsigned char *head, size_t head_len, uint64_t file_size, uint32_t shard,
 		      struct sl_header_sink *sink, struct sl_tensor **tensors, uint32_t *n_tensors, bool *plain,
 		      struct sl_error *err) SL_MUST_CHECK;
