@@ -148,14 +148,13 @@ static void begin_module(const struct binder *b, const struct sl_stack *stack, u
 	m->tail = mark ? mark + 2 : NULL;
 }
 
-/* One search finds all tensors of a module, beginning at a place that may be close by. */
-static void end_module(const struct binder *b, uint64_t expert, uint32_t hint, struct module *m)
+/* The whole name. */
+static void name_module(uint64_t expert, struct module *m)
 {
 	m->name[m->head] = '\0';
 	m->len = m->head;
 	if (m->tail)
 		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), m->tail);
-	m->first = sl_shards_seek_near(&b->model->shards, m->name, hint);
 }
 
 /* An expert's modules follow one another. In the order of names 10 to 19 come behind 1, and 2 behind all of these. */
@@ -236,7 +235,8 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
 			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
 			begin_module(b, stack, 0, row, &m);
-			end_module(b, 0, 0, &m);
+			name_module(0, &m);
+			m.first = sl_shards_seek(&b->model->shards, m.name);
 			if (look_up(b, &m, ".weight"))
 				return 0;
 		}
@@ -431,23 +431,132 @@ static void bind_module(struct binder *b, const struct sl_weight *row, struct mo
 		list_lacking(b, row, m);
 }
 
-/* A row's `n` modules of one layer. *n_near is how many experts of the layer have been found before; n from then on. */
-static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+/* ---- experts ---- */
+
+/* The first expert's module, as one that the others are compared with: if all tensors whose names begin with the module's have
+ * the same ends of names, dtypes and shapes, then whatever was found out about the first one is true of the other. */
+struct pattern {
+	uint32_t first, n; /* its tensors; n 0: it is no pattern */
+	size_t name_len;
+	struct sl_bound bound;
+};
+
+static bool begins_with(const struct sl_tensor *tensor, const struct module *m)
+{
+	return tensor->name_len >= m->len && memcmp(tensor->name, m->name, m->len) == 0;
+}
+
+/* A module that nothing is said about but its tensors: not its name (lists of exceptions), and no bias that is missing. */
+static void make_pattern(const struct binder *b, const struct module *m, bool has_bias, const struct sl_bound *bound,
+			 struct pattern *p)
+{
+	const struct sl_shards *shards = &b->model->shards;
+
+	*p = (struct pattern){ .first = m->first, .name_len = m->len, .bound = *bound };
+	if (!bound->storage || (has_bias && !bound->bias) || b->model->quant.scheme->convert_unlisted)
+		return;
+	while (m->first + p->n < shards->n_tensors && begins_with(&shards->tensors[m->first + p->n], m))
+		p->n++;
+}
+
+static bool same_shape(const struct sl_tensor *a, const struct sl_tensor *b)
+{
+	return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+	       (a->shape == b->shape || memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
+}
+
+/* Are the tensors at m->first those of a module, all of them, and like the pattern's? */
+static bool is_like(const struct binder *b, const struct pattern *p, const struct module *m)
+{
+	const struct sl_shards *shards = &b->model->shards;
+	const struct sl_tensor *like = &shards->tensors[p->first], *t = &shards->tensors[m->first];
+
+	if (p->n > shards->n_tensors || m->first > shards->n_tensors - p->n || (m->first && begins_with(t - 1, m)) ||
+	    (m->first + p->n < shards->n_tensors && begins_with(t + p->n, m)))
+		return false;
+	for (uint32_t i = 0; i < p->n; i++, like++, t++) {
+		size_t tail = like->name_len - p->name_len;
+		if (!begins_with(t, m) || t->name_len != m->len + tail || !same_shape(like, t) ||
+		    memcmp(t->name + m->len, like->name + p->name_len, tail) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* The same module further on. */
+static void bind_like(struct binder *b, const struct pattern *p, uint32_t first, struct sl_bound *bound)
+{
+	uint32_t further = first - p->first; /* or back: numbers wrap */
+
+	*bound = p->bound;
+	for (unsigned i = 0; i < p->bound.storage->n_components; i++) {
+		if (bound->tensors[i])
+			b->claimed[(bound->tensors[i] += further) - 1] = 1;
+	}
+	if (bound->bias)
+		b->claimed[(bound->bias += further) - 1] = 1;
+}
+
+/* How many experts below `n` have numbers that begin with this one's digits: in the order of names they follow it. */
+static uint32_t n_following(uint64_t expert, uint64_t n)
+{
+	uint64_t sum = 1;
+
+	for (uint64_t low = expert * 10, high = low + 10; expert && low < n; low *= 10, high *= 10)
+		sum += (high < n ? high : n) - low;
+	return (uint32_t)sum;
+}
+
+/* Where an expert's module should be, if all experts have as many tensors as the first one has. */
+static uint32_t foresee(const struct binder *b, const struct pattern *p, uint64_t expert, uint64_t n, bool same_experts,
+			uint32_t first_before)
+{
+	uint32_t each = expert > 1 ? b->near[1] - b->near[0] : 0;
+
+	if (same_experts)
+		return b->near[expert] + (p->first - first_before);
+	if (expert % 10 == 0)
+		return b->near[expert / 10] + each;
+	return b->near[expert - 1] + each * n_following(expert - 1, n);
+}
+
+/* ---- rows ---- */
+
+/* A row's `n` modules of one layer. *n_near is how many experts of the layer have been found before; n from then on. Returns
+ * whether all are stored as the first one is, as far as that is known here. */
+static bool bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
 		     uint64_t n, uint64_t *n_near, struct sl_bound *bound)
 {
 	const struct sl_config *config = &b->model->config;
+	struct pattern pattern = { 0 };
+	uint32_t first_before = b->near[0];
+	bool alike = n > 1;
 	struct module m;
 
 	if (row->when && !row->when(config, stack->part, layer))
-		return;
+		return false;
 	bool has_bias = row->bias && row->bias(config, stack->part, layer);
 	begin_module(b, stack, layer, row, &m);
 	for (uint64_t e = 0; e < n; e++) {
-		end_module(b, e, hint_for(b, e, n, *n_near == n), &m);
+		bool like = false;
+		name_module(e, &m);
+		if (pattern.n) {
+			m.first = foresee(b, &pattern, e, n, *n_near == n, first_before);
+			like = is_like(b, &pattern, &m);
+		}
+		if (!like)
+			m.first = sl_shards_seek_near(&b->model->shards, m.name, hint_for(b, e, n, *n_near == n));
 		b->last = b->near[e] = m.first;
-		bind_module(b, row, &m, has_bias, &bound[e]);
+		if (like)
+			bind_like(b, &pattern, m.first, &bound[e]);
+		else
+			bind_module(b, row, &m, has_bias, &bound[e]);
+		if (e == 0 && n > 1)
+			make_pattern(b, &m, has_bias, bound, &pattern);
+		alike &= like || e == 0;
 	}
 	*n_near = n;
+	return alike;
 }
 
 /* ---- all modules ---- */
@@ -507,7 +616,8 @@ static void bind_layer(struct binder *b, const struct sl_stack *stack, const str
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
 		if (!is_stored_otherwise(stack, binding, layer, r))
-			bind_row(b, stack, layer, &stack->weights[r], n, &n_near, module);
+			binding->alike[layer * stack->n_weights + r] =
+				bind_row(b, stack, layer, &stack->weights[r], n, &n_near, module);
 		module += n;
 	}
 }
@@ -1051,12 +1161,6 @@ static int check_alike(const struct sl_model *model, const struct sl_weight *row
 		       (unsigned long long)m.rows, (unsigned long long)m.cols);
 }
 
-static bool same_shape(const struct sl_tensor *a, const struct sl_tensor *b)
-{
-	return a->dtype == b->dtype && a->n_dims == b->n_dims &&
-	       (a->shape == b->shape || memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
-}
-
 /* Are two experts stored in the same way, down to each tensor's dtype and shape? */
 static bool is_same(const struct sl_model *model, const struct sl_bound *a, const struct sl_bound *b)
 {
@@ -1079,8 +1183,9 @@ static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer,
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
 		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
 		bool *alike = &b->alike[layer * stack->n_weights + r];
+		uint32_t n = *alike ? 1 : b->row_start[r + 1] - b->row_start[r];
 		*alike = true;
-		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
+		for (uint32_t m = 0; !ret && m < n; m++) {
 			ret = check_module(model, stack, &stack->weights[r], &first[m], err);
 			if (!ret && m > 0 && first->storage && first[m].storage)
 				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
