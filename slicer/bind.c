@@ -544,8 +544,10 @@ static bool bind_row(struct binder *b, const struct sl_stack *stack, uint64_t la
 			m.first = foresee(b, &pattern, e, n, *n_near == n, first_before);
 			like = is_like(b, &pattern, &m);
 		}
-		if (!like)
+		if (!like) {
 			m.first = sl_shards_seek_near(&b->model->shards, m.name, hint_for(b, e, n, *n_near == n));
+			like = pattern.n && is_like(b, &pattern, &m);
+		}
 		b->last = b->near[e] = m.first;
 		if (like)
 			bind_like(b, &pattern, m.first, &bound[e]);

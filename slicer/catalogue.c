@@ -13,6 +13,8 @@
  */
 #include "slicer/catalogue.h"
 
+#include "slicer/scan.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,11 +121,7 @@ static uint16_t kind_of(struct columns *c, const struct sl_tensor *tensor)
 
 static uint16_t in_common(const struct sl_tensor *a, const struct sl_tensor *b)
 {
-	uint16_t n = 0;
-
-	while (a->name[n] == b->name[n] && a->name[n])
-		n++;
-	return n;
+	return (uint16_t)sl_in_common(a->name, b->name, a->name_len < b->name_len ? a->name_len : b->name_len);
 }
 
 static bool fill_columns(struct columns *c, const struct sl_shards *shards, struct sl_text *names)

@@ -17,6 +17,7 @@ struct reading {
 	struct sl_header_sink *sink;
 	uint64_t data_len, end; /* of the data: all of it, and what the tensors so far have */
 	uint32_t shard;
+	uint8_t dtype; /* the last one */
 	bool metadata; /* has been seen */
 };
 
@@ -37,29 +38,12 @@ const uint64_t *sl_header_shape(struct sl_header_sink *sink, const uint64_t *dim
 	return copy;
 }
 
-/* Bytes that two texts of at least `n` begin with in common. */
-static size_t common(const char *a, const char *b, size_t n)
-{
-	size_t i = 0;
-
-	for (; i + 8 <= n; i += 8) {
-		uint64_t x, y;
-		memcpy(&x, a + i, sizeof(x));
-		memcpy(&y, b + i, sizeof(y));
-		if (x != y)
-			break;
-	}
-	while (i < n && a[i] == b[i])
-		i++;
-	return i;
-}
-
 /* The name up to its quote, which the cursor is left behind. */
 static bool scan_name(struct reading *r, struct sl_tensor *tensor, const struct sl_tensor *before)
 {
 	const char *name = r->scan.at;
 	size_t left = (size_t)(r->scan.end - name), had = before ? before->name_len : 0;
-	size_t same = before ? common(name, before->name, had < left ? had : left) : 0;
+	size_t same = before ? sl_in_common(name, before->name, had < left ? had : left) : 0;
 
 	r->scan.at = sl_skip_plain(name + same, r->scan.end);
 	size_t len = (size_t)(r->scan.at - name);
@@ -75,15 +59,16 @@ static bool scan_name(struct reading *r, struct sl_tensor *tensor, const struct 
 	return true;
 }
 
+/* Mostly that of the tensor before. */
 static bool scan_dtype(struct reading *r, struct sl_tensor *tensor)
 {
-	const char *text;
+	const char *guess = sl_dtypes[r->dtype].name, *text;
 	size_t len;
 
 	if (!sl_scan_string(&r->scan, &text, &len))
 		return false;
-	int dtype = sl_dtype_find(text, len);
-	tensor->dtype = (uint8_t)dtype;
+	int dtype = strncmp(guess, text, len) == 0 && !guess[len] ? r->dtype : sl_dtype_find(text, len);
+	tensor->dtype = r->dtype = (uint8_t)dtype;
 	return dtype >= 0;
 }
 
@@ -183,7 +168,7 @@ static bool scan_member(struct reading *r)
 bool sl_header_scan(struct sl_scanned *scanned, const char *text, size_t len, uint64_t data_len, uint32_t shard,
 		    struct sl_header_sink *sink)
 {
-	struct reading r = { { text, text + len }, scanned, sink, data_len, 0, shard, false };
+	struct reading r = { { text, text + len }, scanned, sink, data_len, 0, shard, 0, false };
 
 	*scanned = (struct sl_scanned){ .by_name = true };
 	if (!sl_scan_char(&r.scan, '{'))

@@ -521,8 +521,10 @@ static size_t next_char(const char *at, size_t left, char out[4], size_t *n)
 bool sl_json_equal(const struct sl_json *json, uint32_t at, const char *text)
 {
 	const char *from = json->text + json->tokens[at].start, *end = json->text + json->tokens[at].end;
-	size_t left = strlen(text);
 
+	if (from < end && *from != *text && *from != '\\')
+		return false;
+	size_t left = strlen(text);
 	/* An escape is always longer than what it means. */
 	if ((size_t)(end - from) <= left || !memchr(from, '\\', (size_t)(end - from)))
 		return (size_t)(end - from) == left && memcmp(from, text, left) == 0 && !memchr(from, '\\', left);

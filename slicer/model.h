@@ -57,6 +57,7 @@ struct sl_model {
 	bool head_stored;      /* the checkpoint has an lm_head */
 	uint64_t n_ignored;    /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
 	uint64_t total_bytes;  /* of all tensors */
+	uint32_t first_of[SL_N_DTYPES]; /* per dtype: 1 + its first tensor, 0 for none */
 	struct sl_note *notes; /* remarks for the user, the shards' own included */
 };
 

@@ -49,6 +49,23 @@ static inline const char *sl_skip_plain(const char *at, const char *end)
 	return at;
 }
 
+/* Bytes that two texts of at least `n` begin with in common. */
+static inline size_t sl_in_common(const char *a, const char *b, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8) {
+		uint64_t x, y;
+		memcpy(&x, a + i, sizeof(x));
+		memcpy(&y, b + i, sizeof(y));
+		if (x != y)
+			break;
+	}
+	while (i < n && a[i] == b[i])
+		i++;
+	return i;
+}
+
 static inline void sl_scan_space(struct sl_scan *s)
 {
 	while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
