@@ -728,6 +728,23 @@ Test(shards, index_without_files)
 	cr_assert(!index.has_total);
 }
 
+/* Whatever the hint is. */
+Test(shards, seek_near)
+{
+	static const char *const names[] = { "", "a", "aa", "b", "c", "ca", "d", "e", "zz" };
+
+	fixture_names("model.safetensors", "a", "b", "ba", "c", "d", "da", "db", "e", "f", "g", "z", NULL);
+	expect_open(1, 11);
+	for (size_t i = 0; i < LEN(names); i++) {
+		uint32_t want = sl_shards_seek(&shards, names[i]);
+		for (uint32_t hint = 0; hint < 14; hint++)
+			cr_assert_eq(sl_shards_seek_near(&shards, names[i], hint), want, "%s from %u", names[i], hint);
+		cr_assert_eq(sl_shards_seek_near(&shards, names[i], UINT32_MAX), want);
+		cr_assert(want == 11 || strcmp(shards.tensors[want].name, names[i]) >= 0);
+		cr_assert(want == 0 || strcmp(shards.tensors[want - 1].name, names[i]) < 0);
+	}
+}
+
 /* ---- an index read against the headers, or by itself ---- */
 
 #define N_NAMES 24
