@@ -33,7 +33,7 @@ struct mount {
 	struct options options;
 	bool foreground, debug, help, version;
 	char source[PATH_MAX], mountpoint[PATH_MAX]; /* absolute */
-	struct cachedir cachedir; /* what became of the cache */
+	struct cachedir cachedir;		     /* what became of the cache */
 	struct sl_model *model;
 	struct tree *tree;
 	struct stats *stats;
@@ -154,7 +154,8 @@ static void log_mounted(const struct mount *mount, const struct knobs *knobs, un
 					 knob->why[0] ? ")" : "");
 	}
 	log_line(LOG_INFO, "%s is mounted on %s: libfuse %s, %u threads%s, headers %s", mount->source,
-		 mount->mountpoint, serve_libfuse_version(), threads, text, describe_cache(mount, cache, sizeof(cache)));
+		 mount->mountpoint, serve_libfuse_version(), threads, text,
+		 describe_cache(mount, cache, sizeof(cache)));
 }
 
 static unsigned n_threads(const struct mount *mount)

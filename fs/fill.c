@@ -146,8 +146,7 @@ static bool is_inside(const struct sl_shard *shard, const struct sl_piece *p)
 /* Is it copied with its neighbours, in windows of the source? */
 static bool is_job(const struct fill *fill, const struct sl_piece *p)
 {
-	return p->op == SL_OP_COPY && !is_scattered(fill, p) &&
-	       is_inside(&fill->model->shards.shards[p->shard], p);
+	return p->op == SL_OP_COPY && !is_scattered(fill, p) && is_inside(&fill->model->shards.shards[p->shard], p);
 }
 
 static int add_piece(struct fill *fill, const struct sl_piece *p, unsigned char *dst, struct sl_error *err)

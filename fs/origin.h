@@ -34,7 +34,7 @@ struct origin_walk {
 	struct sl_arena arena; /* of pieces that a series stands for */
 	const struct sl_piece *pieces;
 	uint32_t n_pieces, next;
-	int cast;      /* enum sl_dtype that has been named for the whole tensor; -1: terms name theirs */
+	int cast; /* enum sl_dtype that has been named for the whole tensor; -1: terms name theirs */
 };
 
 /* One term: `len` bytes of the output from byte `off` of the tensor. */

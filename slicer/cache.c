@@ -82,7 +82,8 @@ unsigned char *sl_cache_unpack(const unsigned char *packed, size_t len, size_t *
 	if (n > LARGEST || n > 255 * (uint64_t)len || sum != checksum(packed + 16, len - 16))
 		return NULL;
 	unsigned char *raw = malloc(n + 1);
-	if (raw && LZ4_decompress_safe((const char *)packed + FRONT, (char *)raw, (int)(len - FRONT), (int)n) == (int)n) {
+	if (raw &&
+	    LZ4_decompress_safe((const char *)packed + FRONT, (char *)raw, (int)(len - FRONT), (int)n) == (int)n) {
 		*raw_len = n;
 		return raw;
 	}

@@ -17,8 +17,8 @@
 
 /* What a catalogue is of, but for the shards, which it names itself. */
 struct sl_catalogue_key {
-	const char *build;	/* the program and its version */
-	enum sl_format asked;	/* as it was asked for */
+	const char *build;    /* the program and its version */
+	enum sl_format asked; /* as it was asked for */
 	const struct sl_located *located;
 	struct sl_identity index; /* all 0 where there is none */
 };

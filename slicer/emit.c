@@ -421,7 +421,8 @@ static bool find_lane(const struct sl_plan *plan, const struct sl_series *series
 {
 	for (unsigned i = 0; i < n_lanes; i++) {
 		const struct sl_lane *lane = &series->lanes[i];
-		const struct sl_tensor *t = sl_bound_tensor(plan->model, &lane->modules[series->first], lane->component);
+		const struct sl_tensor *t =
+			sl_bound_tensor(plan->model, &lane->modules[series->first], lane->component);
 		if (t && t->shard == piece->shard && piece->src >= t->off && piece->src - t->off < t->len) {
 			piece->shard = i;
 			piece->src -= t->off;

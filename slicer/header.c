@@ -62,7 +62,7 @@ struct parse {
 	struct sl_json json;
 	struct sl_header_sink *sink;
 	struct sl_arena *arena; /* the sink's, for names */
-	uint64_t data_len; /* bytes after the header */
+	uint64_t data_len;	/* bytes after the header */
 	struct sl_tensor *tensors;
 	uint32_t n;
 	struct sl_error *err;
@@ -446,8 +446,8 @@ static bool take_scanned(struct parse *p, struct sl_scanned *scanned, uint64_t d
 static bool parse_usual(struct parse *p, const char *text, size_t len, uint64_t data_off, uint32_t shard)
 {
 	struct sl_scanned scanned;
-	bool usual = sl_header_scan(&scanned, text, len, p->data_len, shard, p->sink) &&
-		     take_scanned(p, &scanned, data_off);
+	bool usual =
+		sl_header_scan(&scanned, text, len, p->data_len, shard, p->sink) && take_scanned(p, &scanned, data_off);
 
 	free(scanned.tensors);
 	if (!usual)

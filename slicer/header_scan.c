@@ -47,7 +47,8 @@ static bool scan_name(struct reading *r, struct sl_tensor *tensor, const struct 
 
 	r->scan.at = sl_skip_plain(name + same, r->scan.end);
 	size_t len = (size_t)(r->scan.at - name);
-	if (r->scan.at == r->scan.end || *r->scan.at != '"' || len > SL_NAME_MAX || (before && same == len && len == had))
+	if (r->scan.at == r->scan.end || *r->scan.at != '"' || len > SL_NAME_MAX ||
+	    (before && same == len && len == had))
 		return false;
 	r->scan.at++;
 	tensor->name = name;

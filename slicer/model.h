@@ -52,13 +52,13 @@ struct sl_model {
 	struct sl_binding bound[SL_STACKS_MAX]; /* per stack of the architecture (bind.h) */
 	uint32_t *drafts;			/* tensors of next-n layers (MTP), which engines load apart */
 	uint32_t n_drafts;
-	enum sl_dtype dtype;   /* what engines make of it with --dtype auto */
-	bool tied;	       /* by config or by the family's default: lm_head is the embedding */
-	bool head_stored;      /* the checkpoint has an lm_head */
-	uint64_t n_ignored;    /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
-	uint64_t total_bytes;  /* of all tensors */
+	enum sl_dtype dtype;  /* what engines make of it with --dtype auto */
+	bool tied;	      /* by config or by the family's default: lm_head is the embedding */
+	bool head_stored;     /* the checkpoint has an lm_head */
+	uint64_t n_ignored;   /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
+	uint64_t total_bytes; /* of all tensors */
 	uint32_t first_of[SL_N_DTYPES]; /* per dtype: 1 + its first tensor, 0 for none */
-	struct sl_note *notes; /* remarks for the user, the shards' own included */
+	struct sl_note *notes;		/* remarks for the user, the shards' own included */
 };
 
 /* Open the checkpoint in `dir`. On failure *out is NULL and nothing is left open. `options` may be NULL. */

@@ -252,7 +252,8 @@ static int merge_runs(struct opening *o)
 
 	shards->n_tensors = 0;
 	for (uint32_t i = 0; i < shards->n_shards; i++) {
-		memcpy(shards->tensors + shards->n_tensors, o->runs[i].tensors, o->runs[i].n * sizeof(*shards->tensors));
+		memcpy(shards->tensors + shards->n_tensors, o->runs[i].tensors,
+		       o->runs[i].n * sizeof(*shards->tensors));
 		shards->n_tensors += o->runs[i].n;
 	}
 	return sl_sort_tensors(shards->tensors, shards->n_tensors, sl_tensor_by_name, o->err);

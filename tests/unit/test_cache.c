@@ -258,11 +258,10 @@ static void another_build(void)
 
 Test(cache, stale)
 {
-	static void (*const changes[])(void) = { shard_is_longer,	 shard_is_touched,
-						 shard_changes_behind_our_back, shard_is_replaced,
-						 index_is_rewritten,	 another_shard_comes,
-						 a_shard_that_nobody_used_goes, index_is_gone,
-						 another_build };
+	static void (*const changes[])(
+		void) = { shard_is_longer,    shard_is_touched,	   shard_changes_behind_our_back, shard_is_replaced,
+			  index_is_rewritten, another_shard_comes, a_shard_that_nobody_used_goes, index_is_gone,
+			  another_build };
 
 	expect(false, true);
 	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {

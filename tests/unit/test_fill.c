@@ -100,9 +100,13 @@ static struct sl_piece series_of(unsigned rank)
 	pieces[rank][3] = (struct sl_piece){
 		.off = 77000, .len = 6400, .run = 64, .count = 100, .op = SL_OP_COLUMNS, .compound = &compounds[rank]
 	};
-	series[rank] = (struct sl_series){
-		.len = 83400, .n = 4, .first = rank % 2, .step = 2, .n_pieces = 4, .pieces = pieces[rank], .lanes = lanes
-	};
+	series[rank] = (struct sl_series){ .len = 83400,
+					   .n = 4,
+					   .first = rank % 2,
+					   .step = 2,
+					   .n_pieces = 4,
+					   .pieces = pieces[rank],
+					   .lanes = lanes };
 	return (struct sl_piece){ .len = 4 * 83400, .op = SL_OP_SERIES, .series = &series[rank] };
 }
 

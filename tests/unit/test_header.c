@@ -701,16 +701,19 @@ static size_t random_header(char *json, size_t cap)
 	static const char *const dtypes[] = { "F32", "BF16", "U8", "F4", "I64" };
 	static const char *const stems[] = { "layers.", "layers.1", "m", "\xc3\xa4", "a\\u0062", "layers.10." };
 	unsigned bits[] = { 32, 16, 8, 4, 64 }, n = (unsigned)rand() % 13;
-	size_t len = (size_t)snprintf(json, cap, "{%s", rand() % 3 ? "" : "\"__metadata__\":{\"format\":\"pt\"}"), off = 0;
+	size_t len = (size_t)snprintf(json, cap, "{%s", rand() % 3 ? "" : "\"__metadata__\":{\"format\":\"pt\"}"),
+	       off = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		unsigned d = (unsigned)rand() % 5, rows = (unsigned)rand() % 40 ? 2 * (1 + (unsigned)rand() % 3) : 0, cols = 3;
+		unsigned d = (unsigned)rand() % 5, rows = (unsigned)rand() % 40 ? 2 * (1 + (unsigned)rand() % 3) : 0,
+			 cols = 3;
 		size_t bytes = (size_t)rows * cols * bits[d] / 8;
 		const char *space = rand() % 20 ? "" : " \n\t";
-		len += (size_t)snprintf(json + len, cap - len,
-					"%s%s\"%s%u\":%s{\"dtype\":\"%s\",%s\"shape\":[%u,%u],\"data_offsets\":[%zu,%zu]}",
-					json[len - 1] == '{' ? "" : ",", space, stems[rand() % (rand() % 8 ? 2 : 6)],
-					(unsigned)rand() % 400, space, dtypes[d], space, rows, cols, off, off + bytes);
+		len += (size_t)snprintf(
+			json + len, cap - len,
+			"%s%s\"%s%u\":%s{\"dtype\":\"%s\",%s\"shape\":[%u,%u],\"data_offsets\":[%zu,%zu]}",
+			json[len - 1] == '{' ? "" : ",", space, stems[rand() % (rand() % 8 ? 2 : 6)],
+			(unsigned)rand() % 400, space, dtypes[d], space, rows, cols, off, off + bytes);
 		off += bytes;
 	}
 	snprintf(json + len, cap - len, "}%s", rand() % 2 ? "" : "   ");

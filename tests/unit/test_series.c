@@ -79,7 +79,8 @@ static unsigned compare_output(const struct sl_model *model, const struct sl_out
 		expect_same_piece(once->name, &spread[i], &each->pieces[i]);
 	for (uint32_t i = 0; i < once->n_pieces; i++) {
 		for (uint64_t j = 0; j < sl_piece_count(&once->pieces[i]); j++)
-			expect_same_piece(once->name, sl_piece_at(model, &once->pieces[i], j, &made), &each->pieces[at++]);
+			expect_same_piece(once->name, sl_piece_at(model, &once->pieces[i], j, &made),
+					  &each->pieces[at++]);
 	}
 	sl_arena_release(&arena);
 	return count_series(once);
@@ -213,8 +214,12 @@ Test(series, each_expert_is_bound_to_its_own)
 /* What only one expert has is found, wherever it comes in the order of names. */
 Test(series, a_tensor_of_one_expert)
 {
-	static const char *const names[] = { "experts.0.a", "experts.10.gate_proj.weigh", "experts.10.gate_proj.weight2",
-					     "experts.11.up_proj.bias", "experts.12.z", "experts.13.x" };
+	static const char *const names[] = { "experts.0.a",
+					     "experts.10.gate_proj.weigh",
+					     "experts.10.gate_proj.weight2",
+					     "experts.11.up_proj.bias",
+					     "experts.12.z",
+					     "experts.13.x" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		struct sl_model *model = open_experts("qwen3-moe", NULL, 13, "");

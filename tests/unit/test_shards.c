@@ -760,8 +760,9 @@ static size_t random_index(char *text, size_t cap)
 		unsigned shown = rand() % 60 ? i : (unsigned)rand() % N_NAMES, shard = rand() % 80 ? shown % 3 : 1;
 		if (rand() % 100 == 0)
 			continue;
-		len += (size_t)snprintf(text + len, cap - len, "%s\n    \"layers.%02u.x\":%s\"model-0000%u-of-00003.safetensors\"",
-					comma, shown, rand() % 9 ? " " : "", shard + 1);
+		len += (size_t)snprintf(text + len, cap - len,
+					"%s\n    \"layers.%02u.x\":%s\"model-0000%u-of-00003.safetensors\"", comma,
+					shown, rand() % 9 ? " " : "", shard + 1);
 		comma = ",";
 	}
 	return len + (size_t)snprintf(text + len, cap - len, "\n  }\n}%s", rand() % 2 ? "\n" : "");
@@ -777,9 +778,8 @@ static void three_shards(void)
 		char file[64];
 		for (unsigned i = shard; i < N_NAMES; i += 3) {
 			snprintf(names[i], sizeof(names[i]), "layers.%02u.x", i);
-			tensors[n++] = (struct fixture_tensor){
-				.name = names[i], .dtype = "U8", .n_dims = 1, .shape = { 4 }
-			};
+			tensors[n++] =
+				(struct fixture_tensor){ .name = names[i], .dtype = "U8", .n_dims = 1, .shape = { 4 } };
 		}
 		snprintf(file, sizeof(file), "model-0000%u-of-00003.safetensors", shard + 1);
 		fixture_tensors(file, tensors, n);
