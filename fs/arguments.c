@@ -2,6 +2,7 @@
  * arguments.c - one parser for the commands' arguments, one way to fail.
  */
 #include "fs/arguments.h"
+#include "fs/cachedir.h"
 #include "fs/command.h"
 #include "slicer/arch.h"
 
@@ -105,14 +106,14 @@ int arguments_parse(struct arguments *arguments, int argc, char **argv, const st
 
 int target_open(struct target *target, const struct arguments *arguments, struct sl_error *err)
 {
-	const struct sl_model_options for_model = options_for_model(&arguments->options);
 	const struct tree_options for_tree = options_for_tree(&arguments->options, NULL);
+	struct cachedir cachedir;
 	int rc;
 
 	*target = (struct target){ 0 };
 	rc = device_open(&target->device, &arguments->options, err);
 	if (!rc)
-		rc = sl_model_open(&target->model, arguments->positional[0], &for_model, err);
+		rc = cachedir_open_model(&cachedir, &target->model, arguments->positional[0], &arguments->options, err);
 	if (rc)
 		return rc;
 	device_use(target->device, target->model);

@@ -4,6 +4,7 @@
  * Nothing is mounted and nothing is changed. Exit 2 when a mount is impossible here, else 0: all the rest costs speed, or
  * is only good to know.
  */
+#include "fs/cachedir.h"
 #include "fs/command.h"
 #include "fs/device.h"
 #include "fs/gpu.h"
@@ -292,6 +293,22 @@ static void check_other_users(struct finding *finding)
 	       "an engine that runs as another user needs it: add the line user_allow_other to /etc/fuse.conf");
 }
 
+static void check_cache(struct finding *finding)
+{
+	struct cachedir dir;
+	uint64_t bytes;
+	unsigned n;
+
+	cachedir_find(&dir, false);
+	n = cachedir_count(&dir, &bytes);
+	if (dir.why[0])
+		say(finding, NO, "%s", dir.why);
+	else
+		say(finding, YES, "%u checkpoint%s, %s, in %s", n, n == 1 ? "" : "s", print_size(bytes).text, dir.path);
+	advise(finding, "headers are read at every mount; XDG_CACHE_HOME names another place");
+	cachedir_close(&dir);
+}
+
 static void check_gpu(struct finding *finding)
 {
 	struct sl_error err = SL_ERROR_INIT;
@@ -340,6 +357,7 @@ static const struct check {
 	{ "memory limit", check_memory_limit, false },
 	{ "open files", check_open_files, false },
 	{ "other users", check_other_users, false },
+	{ "header cache", check_cache, false },
 	{ "gpu", check_gpu, false },
 	{ "computing", check_computing, false },
 };

@@ -5,6 +5,7 @@
  * nothing mounted yet. It stays open over the fork: that is why one may mount over the source itself. Threads are made
  * only after the fork.
  */
+#include "fs/cachedir.h"
 #include "fs/command.h"
 #include "fs/daemon.h"
 #include "fs/device.h"
@@ -34,6 +35,7 @@ struct mount {
 	bool foreground, debug, help, version;
 	char source[PATH_MAX], mountpoint[PATH_MAX]; /* absolute */
 	struct device *device;
+	struct cachedir cachedir;		     /* what became of the cache */
 	struct sl_model *model;
 	struct tree *tree;
 	struct stats *stats;
@@ -97,14 +99,12 @@ static int check_arguments(const struct mount *mount, int argc, char **argv, str
  * it is, since the model's own message about it is the better one. */
 static int open_source(struct mount *mount, const char *source, struct sl_error *err)
 {
-	const struct sl_model_options options = options_for_model(&mount->options);
-
 	if (strlen(source) >= sizeof(mount->source))
 		return sl_fail(err, ENAMETOOLONG, "the path of the source is longer than %zu bytes",
 			       sizeof(mount->source) - 1);
 	if (!realpath(source, mount->source))
 		strcpy(mount->source, source);
-	return sl_model_open(&mount->model, mount->source, &options, err);
+	return cachedir_open_model(&mount->cachedir, &mount->model, mount->source, &mount->options, err);
 }
 
 /* Asked now, so that a missing GPU is said on the terminal; opened after the fork. */
@@ -142,10 +142,23 @@ static void print_notes(const struct sl_model *model)
 		fprintf(stderr, "rankfs: note: %s\n", note->text);
 }
 
+/* Where the headers came from: "read (not cached: its files changed within the last 2 seconds)". */
+static const char *describe_cache(const struct mount *mount, char *text, size_t size)
+{
+	const struct sl_cache *cache = &mount->cachedir.cache;
+	const char *why = cache->why[0] ? cache->why : mount->cachedir.why;
+
+	if (cache->hit)
+		return "from the cache";
+	snprintf(text, size, "read%s%s%s%s", cache->stored ? ", and cached" : "", why[0] ? " (not cached: " : "", why,
+		 why[0] ? ")" : "");
+	return text;
+}
+
 /* One line with what was negotiated and what could not be set. */
 static void log_mounted(const struct mount *mount, const struct knobs *knobs, unsigned threads)
 {
-	char text[1024] = "";
+	char text[1024] = "", cache[256];
 	size_t used = 0;
 
 	for (int i = 0; i < N_KNOBS && used < sizeof(text); i++) {
@@ -155,8 +168,9 @@ static void log_mounted(const struct mount *mount, const struct knobs *knobs, un
 					 (unsigned long long)knob->value, knob->why[0] ? " (" : "", knob->why,
 					 knob->why[0] ? ")" : "");
 	}
-	log_line(LOG_INFO, "%s is mounted on %s: libfuse %s, %u threads%s", mount->source, mount->mountpoint,
-		 serve_libfuse_version(), threads, text);
+	log_line(LOG_INFO, "%s is mounted on %s: libfuse %s, %u threads%s, headers %s", mount->source,
+		 mount->mountpoint, serve_libfuse_version(), threads, text,
+		 describe_cache(mount, cache, sizeof(cache)));
 }
 
 static unsigned n_threads(const struct mount *mount)

@@ -56,6 +56,7 @@ static const struct option_row rows[] = {
 	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 0 when files are staged, else 4096)" },
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
 	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
+	{ "nocache", FLAG, OPTION_TARGET(no_cache), 0, 0, "read all headers, whatever the cache of them has, and store nothing there" },
 	{ "allow_other", FLAG, OPTION_TARGET(allow_other), 0, 0, "let other users in (the default for root)" },
 	{ "allow_root",  FLAG, OPTION_TARGET(allow_root),  0, 0, "let root in" },
 	/* Kept for the mount. */

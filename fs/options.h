@@ -28,6 +28,7 @@ struct options {
 	uint64_t tp;			 /* show only this many ranks; 0: all that make sense */
 	uint64_t engine;		 /* show only this one: 1 + its index in sl_engines; 0: all */
 	char layout[SL_LAYOUT_NAME_MAX]; /* "tp8" for tp=8, else "" */
+	uint64_t no_cache;		 /* read all headers, and store nothing (cachedir.h) */
 	/* How it is mounted; no other command looks at these. */
 	uint64_t read_ahead_kb; /* 0: leave what the kernel chose */
 	uint64_t threads;	/* 0: by the number of processors */

@@ -452,6 +452,7 @@ static void print_settings(FILE *out, struct stats *stats)
 		fprintf(out, "ra=%" PRIu64 "\n", options->read_ahead_kb);
 	fprintf(out, "threads=%u\n", setup->threads);
 	fprintf(out, "stage=%" PRIu64 "\n", figures_of(stats).budget);
+	fprintf(out, "nocache=%d\n", options->no_cache != 0);
 	fprintf(out, "mount=%s\n", options->mount);
 	for (int i = 0; i < N_KNOBS; i++)
 		if (stats->knobs.knobs[i].name)

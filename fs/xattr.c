@@ -3,6 +3,7 @@
  */
 #include "fs/xattr.h"
 #include "fs/serve.h"
+#include "slicer/series.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,13 +59,17 @@ static void print_piece(const struct sl_model *model, const struct sl_piece *pie
 
 static void print_pieces(const struct sl_model *model, const struct sl_piece *pieces, uint32_t n_pieces, FILE *out)
 {
+	struct sl_made_piece made;
+
 	for (uint32_t i = 0; i < n_pieces; i++) {
-		if (ftell(out) > MAX_SOURCE) {
-			fprintf(out, " …");
-			return;
+		for (uint64_t j = 0; j < sl_piece_count(&pieces[i]); j++) {
+			if (ftell(out) > MAX_SOURCE) {
+				fprintf(out, " …");
+				return;
+			}
+			fputs(i || j ? " " : "", out);
+			print_piece(model, sl_piece_at(model, &pieces[i], j, &made), out);
 		}
-		fputs(i ? " " : "", out);
-		print_piece(model, &pieces[i], out);
 	}
 }
 

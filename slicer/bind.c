@@ -28,6 +28,9 @@ struct binder {
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
 	const struct sl_tensor *odd_scale; /* the first scale of a KV cache that is not one number */
 	bool has_scales;		   /* of KV caches */
+	/* Where the module before was found, and per expert that of the row before: the next ones are close by. */
+	uint32_t last, *near;
+	uint64_t room_near;
 };
 
 static void list_add(struct list *list, const char *name)
@@ -126,7 +129,8 @@ static void spell(const struct sl_model *model, const char *canonical, char *out
 struct module {
 	char name[SL_MODULE_NAME_MAX];
 	size_t len;
-	size_t head; /* of the name, up to the expert's number */
+	size_t head;	  /* of the name, up to the expert's number */
+	const char *tail; /* what comes behind the number; NULL: there is none */
 	uint32_t first;
 };
 
@@ -141,18 +145,26 @@ static void begin_module(const struct binder *b, const struct sl_stack *stack, u
 	append(canonical, len, row->name, mark ? (size_t)(mark - row->name) : strlen(row->name));
 	spell(b->model, canonical, m->name);
 	m->head = strlen(m->name);
+	m->tail = mark ? mark + 2 : NULL;
 }
 
-/* One search finds all tensors of a module. */
-static void end_module(const struct binder *b, const struct sl_weight *row, uint64_t expert, struct module *m)
+/* The whole name. */
+static void name_module(uint64_t expert, struct module *m)
 {
-	const char *mark = strstr(row->name, "%e");
-
 	m->name[m->head] = '\0';
 	m->len = m->head;
-	if (mark)
-		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), mark + 2);
-	m->first = sl_shards_seek(&b->model->shards, m->name);
+	if (m->tail)
+		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), m->tail);
+}
+
+/* An expert's modules follow one another. In the order of names 10 to 19 come behind 1, and 2 behind all of these. */
+static uint32_t hint_for(const struct binder *b, uint64_t expert, uint64_t n, bool same_experts)
+{
+	if (n == 1 || (!same_experts && expert == 0))
+		return b->last;
+	if (same_experts)
+		return b->near[expert];
+	return b->near[expert % 10 ? expert - 1 : expert / 10];
 }
 
 static const struct sl_tensor *look_up(const struct binder *b, const struct module *m, const char *suffix)
@@ -223,7 +235,8 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
 			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
 			begin_module(b, stack, 0, row, &m);
-			end_module(b, row, 0, &m);
+			name_module(0, &m);
+			m.first = sl_shards_seek(&b->model->shards, m.name);
 			if (look_up(b, &m, ".weight"))
 				return 0;
 		}
@@ -418,21 +431,134 @@ static void bind_module(struct binder *b, const struct sl_weight *row, struct mo
 		list_lacking(b, row, m);
 }
 
-/* A row's `n` modules of one layer. */
-static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-		     uint64_t n, struct sl_bound *bound)
+/* ---- experts ---- */
+
+/* The first expert's module, as one that the others are compared with: if all tensors whose names begin with the module's have
+ * the same ends of names, dtypes and shapes, then whatever was found out about the first one is true of the other. */
+struct pattern {
+	uint32_t first, n; /* its tensors; n 0: it is no pattern */
+	size_t name_len;
+	struct sl_bound bound;
+};
+
+static bool begins_with(const struct sl_tensor *tensor, const struct module *m)
+{
+	return tensor->name_len >= m->len && memcmp(tensor->name, m->name, m->len) == 0;
+}
+
+/* A module that nothing is said about but its tensors: not its name (lists of exceptions), and no bias that is missing. */
+static void make_pattern(const struct binder *b, const struct module *m, bool has_bias, const struct sl_bound *bound,
+			 struct pattern *p)
+{
+	const struct sl_shards *shards = &b->model->shards;
+
+	*p = (struct pattern){ .first = m->first, .name_len = m->len, .bound = *bound };
+	if (!bound->storage || (has_bias && !bound->bias) || b->model->quant.scheme->convert_unlisted)
+		return;
+	while (m->first + p->n < shards->n_tensors && begins_with(&shards->tensors[m->first + p->n], m))
+		p->n++;
+}
+
+static bool same_shape(const struct sl_tensor *a, const struct sl_tensor *b)
+{
+	return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+	       (a->shape == b->shape || memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
+}
+
+/* Are the tensors at m->first those of a module, all of them, and like the pattern's? */
+static bool is_like(const struct binder *b, const struct pattern *p, const struct module *m)
+{
+	const struct sl_shards *shards = &b->model->shards;
+	const struct sl_tensor *like = &shards->tensors[p->first], *t = &shards->tensors[m->first];
+
+	if (p->n > shards->n_tensors || m->first > shards->n_tensors - p->n || (m->first && begins_with(t - 1, m)) ||
+	    (m->first + p->n < shards->n_tensors && begins_with(t + p->n, m)))
+		return false;
+	for (uint32_t i = 0; i < p->n; i++, like++, t++) {
+		size_t tail = like->name_len - p->name_len;
+		if (!begins_with(t, m) || t->name_len != m->len + tail || !same_shape(like, t) ||
+		    memcmp(t->name + m->len, like->name + p->name_len, tail) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* The same module further on. */
+static void bind_like(struct binder *b, const struct pattern *p, uint32_t first, struct sl_bound *bound)
+{
+	uint32_t further = first - p->first; /* or back: numbers wrap */
+
+	*bound = p->bound;
+	for (unsigned i = 0; i < p->bound.storage->n_components; i++) {
+		if (bound->tensors[i])
+			b->claimed[(bound->tensors[i] += further) - 1] = 1;
+	}
+	if (bound->bias)
+		b->claimed[(bound->bias += further) - 1] = 1;
+}
+
+/* How many experts below `n` have numbers that begin with this one's digits: in the order of names they follow it. */
+static uint32_t n_following(uint64_t expert, uint64_t n)
+{
+	uint64_t sum = 1;
+
+	for (uint64_t low = expert * 10, high = low + 10; expert && low < n; low *= 10, high *= 10)
+		sum += (high < n ? high : n) - low;
+	return (uint32_t)sum;
+}
+
+/* Where an expert's module should be, if all experts have as many tensors as the first one has. */
+static uint32_t foresee(const struct binder *b, const struct pattern *p, uint64_t expert, uint64_t n, bool same_experts,
+			uint32_t first_before)
+{
+	uint32_t each = expert > 1 ? b->near[1] - b->near[0] : 0;
+
+	if (same_experts)
+		return b->near[expert] + (p->first - first_before);
+	if (expert % 10 == 0)
+		return b->near[expert / 10] + each;
+	return b->near[expert - 1] + each * n_following(expert - 1, n);
+}
+
+/* ---- rows ---- */
+
+/* A row's `n` modules of one layer. *n_near is how many experts of the layer have been found before; n from then on. Returns
+ * whether all are stored as the first one is, as far as that is known here. */
+static bool bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+		     uint64_t n, uint64_t *n_near, struct sl_bound *bound)
 {
 	const struct sl_config *config = &b->model->config;
+	struct pattern pattern = { 0 };
+	uint32_t first_before = b->near[0];
+	bool alike = n > 1;
 	struct module m;
 
 	if (row->when && !row->when(config, stack->part, layer))
-		return;
+		return false;
 	bool has_bias = row->bias && row->bias(config, stack->part, layer);
 	begin_module(b, stack, layer, row, &m);
 	for (uint64_t e = 0; e < n; e++) {
-		end_module(b, row, e, &m);
-		bind_module(b, row, &m, has_bias, &bound[e]);
+		bool like = false;
+		name_module(e, &m);
+		if (pattern.n) {
+			m.first = foresee(b, &pattern, e, n, *n_near == n, first_before);
+			like = is_like(b, &pattern, &m);
+		}
+		if (!like) {
+			m.first = sl_shards_seek_near(&b->model->shards, m.name, hint_for(b, e, n, *n_near == n));
+			like = pattern.n && is_like(b, &pattern, &m);
+		}
+		b->last = b->near[e] = m.first;
+		if (like)
+			bind_like(b, &pattern, m.first, &bound[e]);
+		else
+			bind_module(b, row, &m, has_bias, &bound[e]);
+		if (e == 0 && n > 1)
+			make_pattern(b, &m, has_bias, bound, &pattern);
+		alike &= like || e == 0;
 	}
+	*n_near = n;
+	return alike;
 }
 
 /* ---- all modules ---- */
@@ -465,7 +591,8 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 	}
 	binding->row_start[stack->n_weights] = binding->per_layer = (uint32_t)per_layer;
 	binding->modules = sl_arena_array(&model->arena, layers * per_layer, sizeof(struct sl_bound));
-	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
+	binding->alike = sl_arena_array(&model->arena, layers * stack->n_weights, sizeof(bool));
+	return binding->modules && binding->alike ? 0 : sl_fail(err, ENOMEM, "out of memory");
 }
 
 /* Is what a row stands for stored in another form, which a row before it has? */
@@ -486,11 +613,13 @@ static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_bi
 static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
 {
 	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
+	uint64_t n_near = 0;
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
 		if (!is_stored_otherwise(stack, binding, layer, r))
-			bind_row(b, stack, layer, &stack->weights[r], n, module);
+			binding->alike[layer * stack->n_weights + r] =
+				bind_row(b, stack, layer, &stack->weights[r], n, &n_near, module);
 		module += n;
 	}
 }
@@ -592,6 +721,18 @@ static int check_quantised(const struct binder *b, struct sl_error *err)
 		       quant->object ? "config.json" : "the quantiser's own configuration", quant->scheme->method);
 }
 
+static int make_near(struct binder *b, uint64_t experts, struct sl_error *err)
+{
+	if (experts <= b->room_near)
+		return 0;
+	uint32_t *grown = reallocarray(b->near, experts, sizeof(*grown));
+	if (!grown)
+		return sl_fail(err, ENOMEM, "out of memory");
+	b->near = grown;
+	b->room_near = experts;
+	return 0;
+}
+
 static int bind_stacks(struct binder *b, struct sl_error *err)
 {
 	struct sl_model *model = b->model;
@@ -600,6 +741,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
 		uint64_t layers = sl_stack_layers(model, &arch->stacks[s]);
 		int ret = make_room(model, &arch->stacks[s], &model->bound[s], layers, err);
+		if (!ret)
+			ret = make_near(b, model->bound[s].per_layer, err);
 		if (ret)
 			return ret;
 		for (uint64_t l = 0; l < layers; l++) {
@@ -1062,6 +1205,19 @@ static int check_alike(const struct sl_model *model, const struct sl_weight *row
 		       (unsigned long long)m.rows, (unsigned long long)m.cols);
 }
 
+/* Are two experts stored in the same way, down to each tensor's dtype and shape? */
+static bool is_same(const struct sl_model *model, const struct sl_bound *a, const struct sl_bound *b)
+{
+	if (a->storage != b->storage || !a->bias != !b->bias)
+		return false;
+	for (unsigned i = 0; a->storage && i < a->storage->n_components; i++) {
+		const struct sl_tensor *x = sl_bound_tensor(model, a, i), *y = sl_bound_tensor(model, b, i);
+		if (!x != !y || (x && !same_shape(x, y)))
+			return false;
+	}
+	return true;
+}
+
 static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer, struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
@@ -1071,10 +1227,14 @@ static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer,
 
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
 		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
-		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
+		bool *alike = &b->alike[layer * stack->n_weights + r];
+		uint32_t n = *alike ? 1 : b->row_start[r + 1] - b->row_start[r];
+		*alike = true;
+		for (uint32_t m = 0; !ret && m < n; m++) {
 			ret = check_module(model, &at, &stack->weights[r], &first[m], err);
 			if (!ret && m > 0 && first->storage && first[m].storage)
 				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
+			*alike = *alike && is_same(model, first, &first[m]);
 		}
 	}
 	return ret;
@@ -1257,5 +1417,6 @@ int sl_bind(struct sl_model *model, struct sl_error *err)
 	if (!ret)
 		ret = account(&b, err);
 	free(b.claimed);
+	free(b.near);
 	return ret;
 }

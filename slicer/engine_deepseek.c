@@ -329,27 +329,60 @@ static int check_model(const struct sl_model *model, const struct sl_layout *lay
 	return wants_fp8(layout) ? check_fp8(model, err) : 0;
 }
 
-/* Every tensor of the rank, but renamed checkpoints' drafts. */
+/* Has every layer's experts, each tensor of one like that of any other? */
+static bool has_like_experts(const struct sl_model *model)
+{
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_stack *stack = &model->arch->stacks[s];
+		for (uint64_t l = 0; l < sl_stack_layers(model, stack); l++) {
+			for (unsigned r = 0; r < stack->n_weights; r++) {
+				if (sl_row_modules(model, stack, &stack->weights[r]) > 1 &&
+				    !sl_is_alike(model, s, l, r, stack->n_weights))
+					return false;
+			}
+		}
+	}
+	return true;
+}
+
+/* The first tensor behind all of the experts that this one belongs to: ':' comes behind the digits. */
+static uint32_t behind_experts(const struct sl_model *model, uint32_t i)
+{
+	const char *name = model->shards.tensors[i].name, *number = strstr(name, ".experts.");
+	char behind[SL_MODULE_NAME_MAX];
+
+	if (!number)
+		return i + 1;
+	snprintf(behind, sizeof(behind), "%.*s:", (int)(number + strlen(".experts.") - name), name);
+	uint32_t next = sl_shards_seek_near(&model->shards, behind, i + 1);
+	return next > i ? next : i + 1;
+}
+
+/* Every tensor of the rank, but renamed checkpoints' drafts. Without a plan only what may be refused: what is true of one
+ * expert is true of those that are stored alike. */
 static int for_each(const struct sl_model *model, const struct sl_layout *layout, unsigned rank, struct sl_plan *plan,
 		    struct sl_error *err)
 {
 	const struct release *release = find_release(model);
 	int ret = check_model(model, layout, err);
 	uint32_t drafts = 0; /* passed by; they are in the order of their tensors */
+	bool one_is_all = !plan && !ret && has_like_experts(model);
 
 	for (uint32_t i = 0; i < model->shards.n_tensors && !ret; i++) {
 		const struct sl_tensor *tensor = &model->shards.tensors[i];
 		struct renamed to;
 		struct sl_cut cut;
-		if (!release->original && drafts < model->n_drafts && model->drafts[drafts] == i) {
-			drafts++;
+		bool is_draft = drafts < model->n_drafts && model->drafts[drafts] == i;
+		drafts += is_draft;
+		if (is_draft && !release->original)
 			continue;
-		}
 		ret = rename_tensor(release, tensor, &to, err);
 		if (!ret)
 			ret = cut_tensor(model, tensor, &to, layout, rank, &cut, err);
 		if (!ret && plan && cut.n)
 			ret = add_tensor(plan, tensor, &to, &cut);
+		if (!ret && one_is_all && !is_draft && to.expert != UINT64_MAX && to.expert > 0)
+			i = behind_experts(model, i) - 1;
 	}
 	return ret;
 }

@@ -133,10 +133,8 @@ static int settle_head(struct sl_model *model, struct sl_error *err)
 /* What most of the dtypes in the headers can become without loss (vLLM: common_broadcastable_dtype). */
 static enum sl_dtype common_dtype(const struct sl_model *model)
 {
-	bool seen[SL_N_DTYPES] = { false };
+	const uint32_t *seen = model->first_of;
 
-	for (uint32_t i = 0; i < model->shards.n_tensors; i++)
-		seen[model->shards.tensors[i].dtype] = true;
 	return seen[SL_F64] ? SL_F64 : seen[SL_F32] ? SL_F32 : seen[SL_BF16] ? SL_BF16 : seen[SL_F16] ? SL_F16 : SL_F32;
 }
 
@@ -165,6 +163,14 @@ static void append_notes(struct sl_note **to, struct sl_note *notes)
 	*to = notes;
 }
 
+static void count_tensors(struct sl_model *model)
+{
+	for (uint32_t i = model->shards.n_tensors; i-- > 0;) {
+		model->total_bytes += model->shards.tensors[i].len;
+		model->first_of[model->shards.tensors[i].dtype] = i + 1;
+	}
+}
+
 /* Everything after the files are open. */
 static int settle(struct sl_model *model, struct sl_error *err)
 {
@@ -172,6 +178,7 @@ static int settle(struct sl_model *model, struct sl_error *err)
 
 	if (ret)
 		return ret;
+	count_tensors(model);
 	ret = understand(model, err);
 	if (!ret) {
 		model->tied = is_tied(&model->config, model->arch);
@@ -183,8 +190,6 @@ static int settle(struct sl_model *model, struct sl_error *err)
 		ret = settle_dtype(model, err);
 	if (ret)
 		sl_config_close(&model->config);
-	for (uint32_t i = 0; i < model->shards.n_tensors; i++)
-		model->total_bytes += model->shards.tensors[i].len;
 	append_notes(&model->notes, model->shards.notes);
 	return ret;
 }
@@ -201,7 +206,8 @@ int sl_model_open(struct sl_model **out, const char *dir, const struct sl_model_
 		return sl_fail(err, ENOMEM, "out of memory");
 	sl_arena_init(&model->arena);
 	model->gpu = options ? options->gpu : 0;
-	int ret = sl_shards_open(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO, &model->arena, err);
+	int ret = sl_shards_open_cached(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO,
+					options ? options->cache : NULL, &model->arena, err);
 	if (!ret) {
 		ret = settle(model, err);
 		if (ret)

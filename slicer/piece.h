@@ -20,6 +20,7 @@
 
 struct sl_model;
 struct sl_transform;
+struct sl_series;
 
 enum sl_op {
 	SL_OP_COPY,	 /* the runs, one after another */
@@ -27,6 +28,7 @@ enum sl_op {
 	SL_OP_DATA,	 /* bytes in memory: headers, constants, configuration */
 	SL_OP_CONVERT,	 /* the runs, each element converted from one dtype to another (convert.h) */
 	SL_OP_TRANSPOSE, /* the runs as a matrix of count rows, written column by column, converted on the way */
+	SL_OP_SERIES,	 /* the same pieces again and again, each time of other tensors (series.h) */
 	/* Ops of several pieces (or of one that is no run of theirs): compounds, all behind those that are not. */
 	SL_OP_COLUMNS, /* parts side by side: a row of the output is one run of each */
 	SL_OP_SCALE,  /* part 0 times part 1, which has one F32 element per block of part 0's elements, as dtype `to` */
@@ -44,6 +46,7 @@ struct sl_piece {
 		uint64_t src;			    /* first source byte in the shard */
 		const unsigned char *data;	    /* SL_OP_DATA: len bytes */
 		const struct sl_compound *compound; /* ops of several pieces */
+		const struct sl_series *series;	    /* SL_OP_SERIES */
 	};
 	uint64_t run; /* source bytes of one run: a whole number of elements; of a compound, bytes of an output row */
 	uint64_t stride; /* source bytes from the start of one run to that of the next */

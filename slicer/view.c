@@ -376,14 +376,34 @@ static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, s
 	return sl_plan_shape(plan, dims, n);
 }
 
+/* After the first expert: say the others as a series, where they are stored as it is. Recipes want pieces. */
+static bool add_series(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts)
+{
+	unsigned n_rows = stack_of(plan, g)->n_weights;
+	struct sl_lane lanes[SL_SERIES_LANES];
+
+	if (plan->engine->choices || experts.n < 2 || g->n > SL_SERIES_LANES || !is_stack_of_experts(plan, g))
+		return false;
+	for (unsigned r = 0; r < g->n; r++) {
+		if (!sl_is_alike(plan->model, g->stack, g->layer, g->first + r, n_rows))
+			return false;
+		lanes[r] = (struct sl_lane){ sl_bound_at(plan->model, g->stack, g->layer, g->first + r, 0), i };
+	}
+	uint64_t first = expert_at(plan, g, experts, 0), step = expert_at(plan, g, experts, 1) - first;
+	return sl_plan_series(plan, lanes, g->n, (uint32_t)first, (uint32_t)step, experts.n);
+}
+
 static int add_matrices(struct sl_plan *plan, const struct group *g, unsigned i)
 {
 	struct sl_range experts = experts_of(plan, g);
 	struct shape shape = { 0, 0 };
 	int ret = 0;
 
-	for (uint64_t e = 0; e < experts.n && !ret; e++)
+	for (uint64_t e = 0; e < experts.n && !ret; e++) {
 		ret = add_matrix(plan, g, i, expert_at(plan, g, experts, e), &shape);
+		if (!ret && e == 0 && add_series(plan, g, i, experts))
+			break;
+	}
 	return ret ? ret : end_matrix(plan, g, i, experts, shape);
 }
 
@@ -394,8 +414,11 @@ static int add_vector(struct sl_plan *plan, const struct group *g, unsigned i)
 	uint64_t dims[2] = { experts.n, g->n };
 	int ret = 0;
 
-	for (uint64_t e = 0; e < experts.n && !ret; e++)
+	for (uint64_t e = 0; e < experts.n && !ret; e++) {
 		ret = add_scalars(plan, g, i, expert_at(plan, g, experts, e));
+		if (!ret && e == 0 && add_series(plan, g, i, experts))
+			break;
+	}
 	if (ret)
 		return ret;
 	if (!stacked)

@@ -42,6 +42,7 @@ work=$(mktemp -d)
 source=$work/model
 mnt=$work/mnt
 mkdir "$mnt"
+export XDG_CACHE_HOME=$work/cache # not the user's own
 
 # Mount points below $work, the last mounted first.
 mounts()

@@ -44,8 +44,12 @@ static void setup(void)
 	fixture_file("shard", source, SOURCE);
 	int fd = open(fixture_path("shard"), O_RDONLY);
 	cr_assert(fd >= 0 && fstat(fd, &st) == 0);
-	shard = (struct sl_shard){ "shard", fd, SOURCE, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-				   0 };
+	shard = (struct sl_shard){
+		.name = "shard",
+		.fd = fd,
+		.size = SOURCE,
+		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+	};
 	model.shards.shards = &shard;
 	model.shards.n_shards = 1;
 }
