@@ -170,6 +170,12 @@ export PYTHONDONTWRITEBYTECODE := 1
 mount_tests  := $(filter-out %/lib.sh,$(wildcard tests/mount/*.sh))
 cli_tests    := $(filter-out %/lib.sh,$(wildcard tests/cli/*.sh tests/golden/*.sh))
 fuzz_tests   := $(foreach f,$(fuzz_src:tests/fuzz/%.c=%),"tests/fuzz.sh $(f)")
+# The same bytes in every mode: what is staged in other memory, and what is read where nothing is staged or passed through.
+mode = $(foreach t,$(2),"env RANKFS_TEST_OPTIONS=$(1) $(t)")
+stage_tests  := $(filter-out %/stage_modes.sh,$(filter tests/mount/stage_%,$(mount_tests)))
+read_tests   := $(patsubst %,tests/mount/%.sh,basic big modified over_source reads replaced walk xattr)
+mode_tests   := $(foreach m,memory=tmpfs memory=memfd,$(call mode,$(m),$(stage_tests))) \
+	$(foreach m,stage=off nopassthrough,$(call mode,$(m),$(read_tests)))
 asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath build/asan/rankfs) $(t)")
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
@@ -183,13 +189,16 @@ check: deps ## install what is missing, build all modes, run every test
 check-built: $(B)/rankfs $(B)/unit build-fuzz
 	$(MAKE) MODE=asan build/asan/rankfs build/asan/unit
 	tests/run.sh $(layer_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
-		$(asan_tests) $(oracle_tests)
+		$(mode_tests) $(asan_tests) $(oracle_tests)
 
 unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
 	tests/run.sh $(unit_tests)
 
 check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev/fuse
 	tests/run.sh $(cli_tests) $(mount_tests)
+
+check-modes: $(B)/rankfs ## the mount's tests again in each mode: other memory, no staging, no passthrough
+	tests/run.sh $(mode_tests)
 
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
@@ -218,7 +227,7 @@ bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 
 # ---------------------------------------------------------------- the rest
 c_files = $(wildcard slicer/*.[ch] slicer/arch/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] \
-	tests/fuzz/*.[ch])
+	tests/fuzz/*.[ch] tests/bench/*.c)
 
 format: ## show where clang-format would change something
 	clang-format --dry-run --Werror $(c_files)
@@ -231,5 +240,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
-.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-fuzz build-fuzz fuzz-targets \
+.PHONY: all deps install uninstall check check-built unit check-mount check-modes check-oracle check-fuzz build-fuzz fuzz-targets \
 	check-engines layers demo bench bench-quick format clean help

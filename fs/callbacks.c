@@ -435,6 +435,11 @@ static void on_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* ---- extended attributes ---- */
 
+static enum serve_mode mode_now(struct serve *serve, const struct node *node)
+{
+	return stage_passes(serve->setup.stage, node) ? SERVE_PASSED : serve_mode(node);
+}
+
 /* `size` 0 asks for the length. Frees the value. */
 static void reply_value(fuse_req_t req, int rc, char *value, size_t len, size_t size)
 {
@@ -458,7 +463,7 @@ static void on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 	if (!node)
 		return;
-	rc = xattr_get(node, name, &value, &len);
+	rc = xattr_get(node, mode_now(serve_of(req), node), name, &value, &len);
 	reply_value(req, rc, value, len, size);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "fs/options.h"
 #include "fs/command.h"
+#include "fs/slot.h"
 #include "slicer/engine.h"
 #include <ctype.h>
 #include <errno.h>
@@ -20,6 +21,7 @@ enum option_kind {
 	SIZE_OR_OFF, /* the same, or "off" for 0 */
 	FORMAT,	     /* a name of formats[] */
 	GPU,	     /* a name of sl_gpu_names[] */
+	MEMORY,	     /* a name of memories[] */
 	ENGINE,	     /* a name of sl_engines */
 	FLAG,	     /* no value: becomes 1 */
 	PASS,	     /* goes to the mount as it is */
@@ -53,6 +55,8 @@ static const struct option_row rows[] = {
 	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 0 when files are staged, else 4096)" },
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
 	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
+	{ "memory",  MEMORY, OPTION_TARGET(memory),        0,   0,            "what these files are kept in, at best (default huge, where it can be had)" },
+	{ "nopassthrough", FLAG, OPTION_TARGET(no_passthrough), 0, 0, "stream all files, those of the source too, and stage none" },
 	{ "allow_other", FLAG, OPTION_TARGET(allow_other), 0, 0, "let other users in (the default for root)" },
 	{ "allow_root",  FLAG, OPTION_TARGET(allow_root),  0, 0, "let root in" },
 	/* Kept for the mount. */
@@ -125,6 +129,12 @@ static const char *const formats[] = {
 	[SL_FORMAT_MISTRAL] = "mistral",
 };
 
+static const char *const memories[N_SLOTS_KINDS] = {
+	[SLOTS_HUGE] = "huge",
+	[SLOTS_TMPFS] = "tmpfs",
+	[SLOTS_MEMFD] = "memfd",
+};
+
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
 void options_init(struct options *options)
@@ -194,6 +204,9 @@ static const char *describe_range(const struct option_row *row, char *buf, size_
 	} else if (row->kind == FORMAT) {
 		for (size_t i = 0; i < N_FORMATS; i++)
 			append_name(buf, cap, formats[i]);
+	} else if (row->kind == MEMORY) {
+		for (size_t i = 0; i < N_SLOTS_KINDS; i++)
+			append_name(buf, cap, memories[i]);
 	} else if (row->kind == ENGINE) {
 		for (size_t i = 0; i < SL_N_ENGINES; i++) {
 			if (is_directory(&sl_engines[i]))
@@ -255,6 +268,14 @@ static bool parse_gpu(const char *text, uint64_t *value)
 	return gpu >= 0;
 }
 
+static bool parse_memory(const char *text, uint64_t *value)
+{
+	for (*value = 0; *value < N_SLOTS_KINDS; ++*value)
+		if (!strcmp(text, memories[*value]))
+			return true;
+	return false;
+}
+
 static bool parse_value(const struct option_row *row, const char *text, uint64_t *value)
 {
 	const char *rest = "";
@@ -265,6 +286,8 @@ static bool parse_value(const struct option_row *row, const char *text, uint64_t
 		return parse_engine(text, value);
 	if (row->kind == GPU)
 		return parse_gpu(text, value);
+	if (row->kind == MEMORY)
+		return parse_memory(text, value);
 	if (row->kind == SIZE_OR_OFF && !strcmp(text, "off")) {
 		*value = 0;
 		return true;
