@@ -35,6 +35,13 @@ def figure(name):
         return next(int(line.split()[1]) for line in stats if line.startswith(f"rankfs_{name} "))
 
 
+def wait_for_quiet():
+    """Until nothing is being staged."""
+    before = None
+    while before != (before := [figure(name) for name in ("staged_files_total", "stage_used_bytes")]):
+        time.sleep(0.5)
+
+
 def wait_for(condition):
     until = time.monotonic() + 20
     while not condition():
@@ -106,10 +113,11 @@ def parts_that_are_waited_for(rank, well_in_time):
 
     loader = threading.Thread(target=attempt, args=(lambda: beyond_header(f"{mount}/{first}"), []))
     waiter = threading.Thread(target=attempt, args=(open_and_read, results))
+    wait_for_quiet()
     forget_source()
     answers(False)
     loader.start()
-    time.sleep(0.5)
+    time.sleep(1)
     waiter.start()
     time.sleep(0.5)
     assert not opened.is_set() and figure("failed_stages_total") == failed
