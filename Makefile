@@ -205,6 +205,12 @@ export PYTHONDONTWRITEBYTECODE := 1
 mount_tests  := $(filter-out %/lib.sh,$(wildcard tests/mount/*.sh))
 cli_tests    := $(filter-out %/lib.sh,$(wildcard tests/cli/*.sh tests/golden/*.sh))
 fuzz_tests   := $(foreach f,$(fuzz_src:tests/fuzz/%.c=%),"tests/fuzz.sh $(f)")
+# The same bytes in every mode: what is staged in other memory, and what is read where nothing is staged or passed through.
+mode = $(foreach t,$(2),"env RANKFS_TEST_OPTIONS=$(1) $(t)")
+stage_tests  := $(filter-out %/stage_modes.sh,$(filter tests/mount/stage_%,$(mount_tests)))
+read_tests   := $(patsubst %,tests/mount/%.sh,basic big modified over_source reads replaced walk xattr)
+mode_tests   := $(foreach m,memory=tmpfs memory=memfd,$(call mode,$(m),$(stage_tests))) \
+	$(foreach m,stage=off nopassthrough,$(call mode,$(m),$(read_tests)))
 asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath build/asan/rankfs) $(t)")
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
@@ -227,13 +233,16 @@ check-built: $(B)/rankfs $(B)/unit $(B)/kernel-case build-fuzz
 	$(MAKE) MODE=asan build/asan/rankfs build/asan/unit
 	$(MAKE) MODE=tsan $(stress_tests)
 	tests/run.sh $(layer_tests) $(stress_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
-		$(asan_tests) $(kernel_tests) $(gpu_tests) $(oracle_tests)
+		$(mode_tests) $(asan_tests) $(kernel_tests) $(gpu_tests) $(oracle_tests)
 
 unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
 	tests/run.sh $(unit_tests)
 
 check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev/fuse
 	tests/run.sh $(cli_tests) $(mount_tests)
+
+check-modes: $(B)/rankfs ## the mount's tests again in each mode: other memory, no staging, no passthrough
+	tests/run.sh $(mode_tests)
 
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
@@ -278,7 +287,7 @@ bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 
 # ---------------------------------------------------------------- the rest
 c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.[ch] \
-	tests/fuzz/*.[ch] tests/stress/*.c tests/cli/*.c)
+	tests/fuzz/*.[ch] tests/stress/*.c tests/cli/*.c tests/bench/*.c)
 
 format: ## show where clang-format would change something
 	clang-format --dry-run --Werror $(c_files)
@@ -291,5 +300,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
-.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-gpu check-stress check-fuzz build-fuzz fuzz-targets \
+.PHONY: all deps install uninstall check check-built unit check-mount check-modes check-oracle check-kernel check-gpu check-stress check-fuzz build-fuzz fuzz-targets \
 	check-engines layers demo bench bench-gpu bench-ops bench-quick format clean help

@@ -194,10 +194,10 @@ static void check_staging(struct finding *finding)
 
 	if (!serve_libfuse_has_passthrough() || !kernel_is_at_least(6, 9) || !may_administrate()) {
 		say(finding, NO, "it rests on passthrough");
-	} else if (slots_open(&slots, memory_available() / STAGE_SHARE, &err)) {
+	} else if (slots_open(&slots, memory_available() / STAGE_SHARE, SLOTS_HUGE, &err)) {
 		say(finding, NO, "%s", err.text);
 	} else {
-		say(finding, YES, "up to %s, %s", print_size(slots_budget(slots)).text, slots_kind(slots));
+		say(finding, YES, "up to %s, %s", print_size(slots_budget(slots)).text, slots_what(slots));
 		slots_close(slots);
 	}
 	advise(finding, "weight files are streamed: two to five times slower on first touch, and the same bytes");

@@ -208,7 +208,10 @@ static void set_up(struct mount *mount, struct knobs *knobs)
 	const char *why;
 	int device = serve_device(mount->serve, &why);
 
-	stage_start(mount->stage, device, why);
+	if (mount->options.no_passthrough)
+		stage_start(mount->stage, -1, "nopassthrough");
+	else
+		stage_start(mount->stage, device, why);
 	knobs_apply(knobs, mount->mountpoint, choose_read_ahead(mount));
 	if (read_ahead->value)
 		stage_set_read_ahead(mount->stage, read_ahead->value << 10);
@@ -300,7 +303,7 @@ static int open_stage(struct mount *mount, struct sl_error *err)
 
 	if (budget == OPTIONS_AUTO)
 		budget = memory_available() / STAGE_SHARE;
-	rc = stage_new(&mount->stage, mount->tree, budget, err);
+	rc = stage_new(&mount->stage, mount->tree, budget, (enum slots_kind)mount->options.memory, err);
 	if (!rc)
 		stats_set_stage(mount->stats, mount->stage);
 	return rc;

@@ -415,9 +415,11 @@ static int scatter(struct work *work)
 	int rc;
 
 	read_ahead(work->fill, unit);
-	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE | MAP_POPULATE, shard->fd, (off_t)unit->start);
+	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE, shard->fd, (off_t)unit->start);
 	if (map == MAP_FAILED)
 		return sl_fail(work->err, errno, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(errno));
+	/* Not MAP_POPULATE, which tries for ever to read a page that cannot be read. If this fails, the copying will tell. */
+	madvise(map, len, MADV_POPULATE_READ);
 	work->window = map;
 	rc = run_guarded(work, copy_window);
 	munmap(map, len);

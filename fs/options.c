@@ -7,6 +7,7 @@
 #include "fs/options.h"
 #include "fs/command.h"
 #include "fs/device.h"
+#include "fs/slot.h"
 #include "slicer/engine.h"
 #include <ctype.h>
 #include <errno.h>
@@ -22,6 +23,7 @@ enum option_kind {
 	FORMAT,	     /* a name of formats[] */
 	GPU,	     /* a name of sl_gpu_names[] */
 	DEVICE,	     /* a name of devices[], or a device's number */
+	MEMORY,	     /* a name of memories[] */
 	ENGINE,	     /* a name of sl_engines */
 	FLAG,	     /* no value: becomes 1 */
 	PASS,	     /* goes to the mount as it is */
@@ -57,6 +59,8 @@ static const struct option_row rows[] = {
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
 	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
 	{ "nocache", FLAG, OPTION_TARGET(no_cache), 0, 0, "read all headers, whatever the cache of them has, and store nothing there" },
+	{ "memory",  MEMORY, OPTION_TARGET(memory),        0,   0,            "what these files are kept in, at best (default huge, where it can be had)" },
+	{ "nopassthrough", FLAG, OPTION_TARGET(no_passthrough), 0, 0, "stream all files, those of the source too, and stage none" },
 	{ "allow_other", FLAG, OPTION_TARGET(allow_other), 0, 0, "let other users in (the default for root)" },
 	{ "allow_root",  FLAG, OPTION_TARGET(allow_root),  0, 0, "let root in" },
 	/* Kept for the mount. */
@@ -137,6 +141,12 @@ static const char *const devices[] = {
 
 _Static_assert(sizeof(devices) / sizeof(devices[0]) == DEVICE_NUMBER, "a name for each choice");
 
+static const char *const memories[N_SLOTS_KINDS] = {
+	[SLOTS_HUGE] = "huge",
+	[SLOTS_TMPFS] = "tmpfs",
+	[SLOTS_MEMFD] = "memfd",
+};
+
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
 void options_init(struct options *options)
@@ -209,6 +219,9 @@ static const char *describe_range(const struct option_row *row, char *buf, size_
 	} else if (row->kind == FORMAT) {
 		for (size_t i = 0; i < N_FORMATS; i++)
 			append_name(buf, cap, formats[i]);
+	} else if (row->kind == MEMORY) {
+		for (size_t i = 0; i < N_SLOTS_KINDS; i++)
+			append_name(buf, cap, memories[i]);
 	} else if (row->kind == ENGINE) {
 		for (size_t i = 0; i < SL_N_ENGINES; i++) {
 			if (is_directory(&sl_engines[i]))
@@ -283,6 +296,14 @@ static bool parse_device(const struct option_row *row, const char *text, uint64_
 	return true;
 }
 
+static bool parse_memory(const char *text, uint64_t *value)
+{
+	for (*value = 0; *value < N_SLOTS_KINDS; ++*value)
+		if (!strcmp(text, memories[*value]))
+			return true;
+	return false;
+}
+
 static bool parse_value(const struct option_row *row, const char *text, uint64_t *value)
 {
 	const char *rest = "";
@@ -295,6 +316,8 @@ static bool parse_value(const struct option_row *row, const char *text, uint64_t
 		return parse_gpu(text, value);
 	if (row->kind == DEVICE)
 		return parse_device(row, text, value);
+	if (row->kind == MEMORY)
+		return parse_memory(text, value);
 	if (row->kind == SIZE_OR_OFF && !strcmp(text, "off")) {
 		*value = 0;
 		return true;

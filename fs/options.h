@@ -33,6 +33,8 @@ struct options {
 	uint64_t read_ahead_kb; /* 0: leave what the kernel chose */
 	uint64_t threads;	/* 0: by the number of processors */
 	uint64_t stage_bytes;	/* of memory, for files ahead of their readers; 0: off */
+	uint64_t memory;	/* enum slots_kind: of these files, at best */
+	uint64_t no_passthrough;
 	uint64_t allow_other, allow_root;
 	char mount[1024]; /* what else goes to the mount, still escaped: "noexec,context=…", or "" */
 	uint64_t given;	  /* which rows of the table have been given: private */

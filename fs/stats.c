@@ -205,7 +205,7 @@ static void print_stage(FILE *out, struct stats *stats)
 		fprintf(out, "staging: no (%s)\n", f.staging);
 	else
 		fprintf(out, "staging: %s of %s used (%s), %u threads; %s files, %s; %s failed\n",
-			print_size(f.used).text, print_size(f.budget).text, f.kind, f.threads,
+			print_size(f.used).text, print_size(f.budget).text, f.memory, f.threads,
 			print_count(f.n_staged).text, print_size(f.bytes_staged).text, print_count(f.n_failed).text);
 }
 

@@ -4,6 +4,7 @@
 #include "fs/device.h"
 #include "fs/mountinfo.h"
 #include "fs/options.h"
+#include "fs/slot.h"
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -23,12 +24,13 @@ Test(options, values)
 	struct sl_error err;
 	struct tree_options tree;
 
-	cr_assert_eq(parse(&options, "tp=8,engine=vllm,part=256M,format=mistral,ra=1024,threads=3", &err), 0, "%s",
-		     err.text);
+	cr_assert_eq(parse(&options, "tp=8,engine=vllm,part=256M,format=mistral,ra=1024,threads=3,memory=memfd", &err),
+		     0, "%s", err.text);
 	cr_assert_eq(options.tp, 8);
 	cr_assert_eq(options.part_bytes, UINT64_C(256) << 20);
 	cr_assert_eq(options.read_ahead_kb, 1024);
 	cr_assert_eq(options.threads, 3);
+	cr_assert_eq(options.memory, SLOTS_MEMFD);
 	cr_assert_eq(options_for_model(&options).format, SL_FORMAT_MISTRAL);
 	tree = options_for_tree(&options, "/mnt");
 	cr_assert_str_eq(tree.engine, "vllm");
@@ -134,6 +136,7 @@ static const struct {
 	{ "=8", "option '' is not known" },
 	{ "tp", "option 'tp': wanted is a number from 1 to 1024" },
 	{ "tp=", "option 'tp=': wanted is a number from 1 to 1024" },
+	{ "memory=disk", "option 'memory=disk': wanted is huge, tmpfs, memfd" },
 	{ "tp=0", "option 'tp=0': wanted is a number from 1 to 1024" },
 	{ "tp=-1", "option 'tp=-1'" },
 	{ "tp=8x", "option 'tp=8x'" },
