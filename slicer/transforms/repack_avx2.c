@@ -1,5 +1,5 @@
 /*
- * repack_avx2.c - Marlin's tiles with 32-byte vectors.
+ * repack_avx2.c - Marlin's tiles, words and zero points with 32-byte vectors.
  *
  * A tile of 16 x 64 has 16 bytes (32 where elements have 8 bits) for each a < 8 and b < 4: columns a, a + 8, … a + 56 of rows
  * 2b, 2b + 8, 2b + 1, 2b + 9, which stand in a word of 4-bit elements as those of two columns that are 8 apart, nibble by nibble
@@ -261,6 +261,81 @@ static AVX2 void awq_8(const unsigned char *from, uint64_t pitch, unsigned char 
 	}
 }
 
+/* ---- 8 x 8 nibbles ---- */
+
+/* A word of each of eight vectors is 8 x 8 nibbles, which are turned: vector w has the eight words that those of lane w make; of
+ * AWQ's mixed columns in their order. */
+static inline AVX2 void turn_nibbles(const __m256i v[8], bool awq, __m256i out[8])
+{
+	__m256i parts[2][4]; /* of even nibbles, of odd ones: of words 0 4, 1 5, 2 6, 3 7 */
+
+	for (int odd = 0; odd < 2; odd++) {
+		__m256i pairs[4];
+		for (int i = 0; i < 4; i++)
+			pairs[i] = odd ? join_high(v[2 * i], v[2 * i + 1]) : join_low(v[2 * i], v[2 * i + 1]);
+		__m256i a = _mm256_unpacklo_epi8(pairs[0], pairs[1]), b = _mm256_unpacklo_epi8(pairs[2], pairs[3]),
+			c = _mm256_unpackhi_epi8(pairs[0], pairs[1]), d = _mm256_unpackhi_epi8(pairs[2], pairs[3]);
+		parts[odd][0] = _mm256_unpacklo_epi16(a, b);
+		parts[odd][1] = _mm256_unpackhi_epi16(a, b);
+		parts[odd][2] = _mm256_unpacklo_epi16(c, d);
+		parts[odd][3] = _mm256_unpackhi_epi16(c, d);
+	}
+	for (int w = 0; w < 4; w++) {
+		__m256i even = parts[0][w], odd = parts[1][w], low = _mm256_unpacklo_epi32(even, odd),
+			high = _mm256_unpackhi_epi32(even, odd);
+		if (awq) { /* nibbles 0 4 1 5, 2 6 3 7 */
+			__m256 x = _mm256_castsi256_ps(even), y = _mm256_castsi256_ps(odd);
+			low = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88));
+			high = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xDD));
+		}
+		out[w] = _mm256_permute2x128_si256(low, high, 0x20);
+		out[w + 4] = _mm256_permute2x128_si256(low, high, 0x31);
+	}
+}
+
+static AVX2 void awq_words(const unsigned char *from, uint64_t pitch, unsigned char *to)
+{
+	__m256i v[8], out[8];
+
+	for (int i = 0; i < 8; i++)
+		v[i] = load(from + (uint64_t)i * pitch);
+	turn_nibbles(v, true, out);
+	for (int i = 0; i < 8; i++)
+		store(to + 32 * i, out[i]);
+}
+
+/* Eight rows of zero points. */
+static AVX2 void zeros(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
+{
+	__m256i v[8], mixed[8], out[8];
+
+	for (int i = 0; i < 8; i++)
+		v[i] = load(from + (uint64_t)i * pitch);
+	if (awq) /* a row is a group's, not a word's */
+		turn_8(v);
+	for (int i = 0; i < 8; i++)
+		mixed[i] = v[i % 4 * 2 + i / 4];
+	turn_nibbles(mixed, awq, out);
+	for (int i = 0; i < 8; i++)
+		store(to + (uint64_t)i * stride, out[i]);
+}
+
+bool sl_repack_awq_words_avx2(const unsigned char *from, uint64_t pitch, unsigned char *to)
+{
+	if (!__builtin_cpu_supports("avx2"))
+		return false;
+	awq_words(from, pitch, to);
+	return true;
+}
+
+bool sl_repack_zeros_avx2(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
+{
+	if (!__builtin_cpu_supports("avx2"))
+		return false;
+	zeros(from, pitch, awq, to, stride);
+	return true;
+}
+
 /* ---- blocks ---- */
 
 /* Where the source of a tile is: its first row of q and column of the output. */
@@ -345,6 +420,18 @@ bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block)
 bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block)
 {
 	(void)args, (void)block;
+	return false;
+}
+
+bool sl_repack_awq_words_avx2(const unsigned char *from, uint64_t pitch, unsigned char *to)
+{
+	(void)from, (void)pitch, (void)to;
+	return false;
+}
+
+bool sl_repack_zeros_avx2(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
+{
+	(void)from, (void)pitch, (void)awq, (void)to, (void)stride;
 	return false;
 }
 

@@ -119,6 +119,30 @@ static struct sl_transform awq_to_words(void)
 	return t;
 }
 
+/* Zero points of groups of 32, of many experts. */
+static struct sl_transform zeros(enum sl_packing from)
+{
+	uint64_t groups = K / 32, n = 4096;
+	struct sl_transform t = op(SL_T_REPACK, (64 << 20) / (groups * n / 2), groups, n / 2);
+
+	t.args.p[SL_REPACK_BITS] = 4;
+	t.args.p[SL_REPACK_FROM] = from;
+	t.args.p[SL_REPACK_TO] = SL_TO_ZEROS;
+	t.args.p[SL_REPACK_TURNED] = from == SL_FROM_WORDS;
+	input(&t, from == SL_FROM_WORDS ? n / 8 : groups, from == SL_FROM_WORDS ? groups * 4 : n / 2);
+	return t;
+}
+
+static struct sl_transform zeros_words(void)
+{
+	return zeros(SL_FROM_WORDS);
+}
+
+static struct sl_transform zeros_awq(void)
+{
+	return zeros(SL_FROM_AWQ);
+}
+
 /* Scales of `size` bytes, of many experts. */
 static struct sl_transform scales(enum sl_scale_kind kind, uint64_t size, uint64_t size_out, bool turned)
 {
@@ -175,6 +199,8 @@ static const struct op {
 	{ "marlin tiles, 8 bits, rows (CT, FP8)", tiles_8_rows, 0, 0 },
 	{ "marlin tiles, 8 bits, AWQ", tiles_8_awq, 0, 0 },
 	{ "AWQ to words, 4 bits", awq_to_words, 0, 0 },
+	{ "marlin zero points, 4 bits [N/8, G]", zeros_words, 0, 0 },
+	{ "marlin zero points, AWQ", zeros_awq, 0, 0 },
 	{ "marlin scales, 16 bits [G, N]", scales_2, 0, 0 },
 	{ "marlin scales, 16 bits [N, G]", scales_2_turned, 0, 0 },
 	{ "marlin scales, E8M0 [N, G]", scales_e8m0, 0, 0 },
