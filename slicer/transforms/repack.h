@@ -58,6 +58,7 @@ struct sl_repack_at {
  * 8-bit ones two words. */
 SL_DEVICE struct sl_repack_at sl_repack_in_tile(uint64_t bits, uint64_t e)
 {
+	struct sl_repack_at at;
 	uint64_t of_words = e / (32 / bits), i = e % (32 / bits), w, t, right, row;
 
 	if (bits == 4) {
@@ -69,11 +70,14 @@ SL_DEVICE struct sl_repack_at sl_repack_in_tile(uint64_t bits, uint64_t e)
 		right = of_words % 2;
 		row = 8 * (i % 2) + i / 2; /* 0 8 1 9 */
 	}
-	return (struct sl_repack_at){ 2 * (t % 4) + row, 16 * w + t / 4 + 8 * right };
+	at.k = 2 * (t % 4) + row;
+	at.n = 16 * w + t / 4 + 8 * right;
+	return at;
 }
 
 SL_DEVICE struct sl_repack_at sl_repack_in_tile_a8(uint64_t bits, uint64_t e)
 {
+	struct sl_repack_at at;
 	uint64_t of_words = e / (32 / bits), i = e % (32 / bits), w, t, low;
 
 	if (bits == 4) {
@@ -84,7 +88,9 @@ SL_DEVICE struct sl_repack_at sl_repack_in_tile_a8(uint64_t bits, uint64_t e)
 		t = of_words / 8, w = of_words % 8 / 2;
 		low = of_words % 2;
 	}
-	return (struct sl_repack_at){ 4 * (t % 4) + i + 16 * low, 16 * (w / 2) + 8 * (w % 2) + t / 4 };
+	at.k = 4 * (t % 4) + i + 16 * low;
+	at.n = 16 * (w / 2) + 8 * (w % 2) + t / 4;
+	return at;
 }
 
 /* The column of 64 zero points of which element `e` holds: 8 x 8 turned, then mixed within a word. */
@@ -110,10 +116,12 @@ SL_DEVICE struct sl_repack_at sl_repack_source(const struct sl_args *args, uint6
 		at = sl_repack_in_tile_a8(bits, e % tile);
 		break;
 	case SL_TO_WORDS:
-		at = (struct sl_repack_at){ e % tile, 0 };
+		at.k = e % tile;
+		at.n = 0;
 		break;
 	default:
-		at = (struct sl_repack_at){ 0, sl_repack_zero(bits, e % tile) };
+		at.k = 0;
+		at.n = sl_repack_zero(bits, e % tile);
 		break;
 	}
 	at.k += row * depth;

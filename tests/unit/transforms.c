@@ -21,10 +21,11 @@ uint64_t random_below(uint64_t n)
 
 void transform_input(struct sl_transform *t, const void *bytes, uint64_t rows, uint64_t row_bytes)
 {
-	struct sl_piece *piece = calloc(1, sizeof(*piece));
+	static struct sl_piece pieces[64]; /* take turns */
+	static unsigned next;
+	struct sl_piece *piece = &pieces[next++ % 64];
 	unsigned i = t->n_inputs++;
 
-	cr_assert(piece);
 	piece->len = t->args.batch * rows * row_bytes;
 	piece->data = bytes;
 	piece->op = SL_OP_DATA;
