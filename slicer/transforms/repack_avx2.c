@@ -12,6 +12,8 @@
  */
 #include "slicer/transforms/repack_avx2.h"
 
+bool sl_repack_without_avx2;
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -20,6 +22,11 @@
 #define AVX2 __attribute__((target("avx2")))
 
 enum { WIDTH = 64 }; /* columns of a tile */
+
+static bool has_avx2(void)
+{
+	return !sl_repack_without_avx2 && __builtin_cpu_supports("avx2");
+}
 
 static inline AVX2 __m256i load(const unsigned char *from)
 {
@@ -322,7 +329,7 @@ static AVX2 void zeros(const unsigned char *from, uint64_t pitch, bool awq, unsi
 
 bool sl_repack_awq_words_avx2(const unsigned char *from, uint64_t pitch, unsigned char *to)
 {
-	if (!__builtin_cpu_supports("avx2"))
+	if (!has_avx2())
 		return false;
 	awq_words(from, pitch, to);
 	return true;
@@ -330,7 +337,7 @@ bool sl_repack_awq_words_avx2(const unsigned char *from, uint64_t pitch, unsigne
 
 bool sl_repack_zeros_avx2(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
 {
-	if (!__builtin_cpu_supports("avx2"))
+	if (!has_avx2())
 		return false;
 	zeros(from, pitch, awq, to, stride);
 	return true;
@@ -338,30 +345,9 @@ bool sl_repack_zeros_avx2(const unsigned char *from, uint64_t pitch, bool awq, u
 
 /* ---- blocks ---- */
 
-/* Where the source of a tile is: its first row of q and column of the output. */
-struct source {
-	const unsigned char *from;
-	uint64_t pitch;
-};
-
-static struct source source_of(const struct sl_args *args, const struct sl_block *block, uint64_t k, uint64_t n)
-{
-	uint64_t bits = args->p[SL_REPACK_BITS], half = args->p[SL_REPACK_HALF];
-	unsigned input = half && n >= half;
-	const struct sl_rect *in = &block->in[input];
-	uint64_t row = k, at;
-
-	n -= input ? half : 0;
-	at = n * bits / 8;
-	if (args->p[SL_REPACK_FROM] == SL_FROM_WORDS)
-		row = k * bits / 32, at = n * 4;
-	else if (args->p[SL_REPACK_FROM] == SL_FROM_ROWS)
-		row = n, at = k * bits / 8;
-	return (struct source){ block->bytes[input] + (row - in->row) * in->n_cols + at - in->col, in->n_cols };
-}
-
 /* Fewer than four tiles: the rest of their rows may not be there. */
-static AVX2 void last_rows(const struct source *source, uint64_t bits, uint64_t n, unsigned char *to, uint64_t stride)
+static AVX2 void last_rows(const struct sl_packed_at *source, uint64_t bits, uint64_t n, unsigned char *to,
+			   uint64_t stride)
 {
 	unsigned char rows[WIDTH * 64], tiles[4 * 1024];
 	uint64_t width = 8 * bits, size = 128 * bits; /* of four tiles in a row of the source; of a tile */
@@ -378,9 +364,9 @@ static AVX2 void last_rows(const struct source *source, uint64_t bits, uint64_t 
 }
 
 /* A column of tiles, from rows. */
-static AVX2 void rows(const struct source *source, uint64_t bits, uint64_t n, unsigned char *to, uint64_t stride)
+static AVX2 void rows(const struct sl_packed_at *source, uint64_t bits, uint64_t n, unsigned char *to, uint64_t stride)
 {
-	struct source s = *source;
+	struct sl_packed_at s = *source;
 
 	for (; n >= 4; n -= 4, s.from += 8 * bits, to += 4 * stride) {
 		if (bits == 4)
@@ -399,16 +385,17 @@ bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block)
 	uint64_t bits = args->p[SL_REPACK_BITS], size = 128 * bits, from = args->p[SL_REPACK_FROM];
 	tile_fn *tile = from == SL_FROM_WORDS ? (bits == 4 ? words_4 : words_8) : bits == 4 ? awq_4 : awq_8;
 
-	if (args->p[SL_REPACK_TO] != SL_TO_TILES || args->p[SL_REPACK_TURNED] || !__builtin_cpu_supports("avx2"))
+	if (args->p[SL_REPACK_TO] != SL_TO_TILES || args->p[SL_REPACK_TURNED] || !has_avx2())
 		return false;
 	for (uint64_t c = 0; c < block->out.n_cols && from == SL_FROM_ROWS; c += size) {
-		struct source s = source_of(args, block, block->out.row * 16, (block->out.col + c) / size * WIDTH);
+		struct sl_packed_at s =
+			sl_packed_at(args, block, block->out.row * 16, (block->out.col + c) / size * WIDTH);
 		rows(&s, bits, block->out.n_rows, block->dst + c, block->stride);
 	}
 	for (uint64_t r = 0; r < block->out.n_rows && from != SL_FROM_ROWS; r++) {
 		for (uint64_t c = 0; c < block->out.n_cols; c += size) {
-			struct source s =
-				source_of(args, block, (block->out.row + r) * 16, (block->out.col + c) / size * WIDTH);
+			struct sl_packed_at s = sl_packed_at(args, block, (block->out.row + r) * 16,
+							     (block->out.col + c) / size * WIDTH);
 			tile(s.from, s.pitch, block->dst + r * block->stride + c);
 		}
 	}

@@ -6,6 +6,32 @@
 
 #include "slicer/transforms/repack.h"
 
+/* For tests: as a processor that does not have them. */
+extern bool sl_repack_without_avx2;
+
+/* Where a packed source has row k of q and a column of the output. */
+struct sl_packed_at {
+	const unsigned char *from;
+	uint64_t pitch; /* of its rows */
+};
+
+static inline struct sl_packed_at sl_packed_at(const struct sl_args *args, const struct sl_block *block, uint64_t k,
+					       uint64_t n)
+{
+	uint64_t bits = args->p[SL_REPACK_BITS], half = args->p[SL_REPACK_HALF];
+	unsigned input = half && n >= half;
+	const struct sl_rect *in = &block->in[input];
+	uint64_t row = k, at;
+
+	n -= input ? half : 0;
+	at = n * bits / 8;
+	if (args->p[SL_REPACK_FROM] == SL_FROM_WORDS)
+		row = k * bits / 32, at = n * 4;
+	else if (args->p[SL_REPACK_FROM] == SL_FROM_ROWS)
+		row = n, at = k * bits / 8;
+	return (struct sl_packed_at){ block->bytes[input] + (row - in->row) * in->n_cols + at - in->col, in->n_cols };
+}
+
 /* A block of tiles. */
 bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block);
 

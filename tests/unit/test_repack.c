@@ -4,7 +4,7 @@
  */
 #include "transforms.h"
 
-#include "slicer/transforms/repack.h"
+#include "slicer/transforms/repack_avx2.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -223,6 +223,9 @@ static void check(const struct layout *l, uint64_t batch, uint64_t k, uint64_t n
 	snprintf(what, sizeof(what), "from %d to %d, %u bits, turned %d: %llu x (%llu of %llu) x %u (%llu of %llu)",
 		 l->from, l->to, l->bits, l->turned, (unsigned long long)batch, (unsigned long long)k,
 		 (unsigned long long)k_padded, l->halves, (unsigned long long)n, (unsigned long long)n_padded);
+	sl_repack_without_avx2 = false;
+	transform_check(&t, want, what);
+	sl_repack_without_avx2 = true;
 	transform_check(&t, want, what);
 	free(want);
 	free(source[0]);
