@@ -262,16 +262,21 @@ static unsigned char same_sums(const unsigned char *table)
 	return n;
 }
 
-/* 32 codes. */
+/* 16 codes. */
 static void look_up(unsigned char *codes, const unsigned char *table, unsigned char n_sums)
 {
-	unsigned char beyond = 0, add = (unsigned char)(table[LOW] - LOW);
+	sl_v16 v, beyond;
+	uint64_t any[2];
 
-	for (unsigned i = 0; i < 32; i++)
-		beyond |= (unsigned char)(codes[i] - LOW) >= n_sums;
-	for (unsigned i = 0; i < 32 && !beyond; i++)
-		codes[i] = (unsigned char)(codes[i] + add);
-	for (unsigned i = 0; i < 32 && beyond; i++)
+	memcpy(&v, codes, sizeof(v));
+	beyond = (sl_v16)(v - (unsigned char)LOW >= n_sums);
+	memcpy(any, &beyond, sizeof(any));
+	if (!(any[0] | any[1])) {
+		v += (unsigned char)(table[LOW] - LOW);
+		memcpy(codes, &v, sizeof(v));
+		return;
+	}
+	for (unsigned i = 0; i < 16; i++)
 		codes[i] = table[codes[i]];
 }
 
@@ -292,7 +297,7 @@ static uint64_t turned(const struct sl_args *args, const struct sl_block *block,
 				eight_of_2(x, c, row, lines + 2 * c, width);
 		}
 		for (unsigned i = 0; i < at_once; i++) {
-			for (uint64_t at = 0; !same && at < width; at += 32)
+			for (uint64_t at = 0; !same && at < width; at += 16)
 				look_up(lines + i * width + at, sl_scales_table(block), n_sums);
 			unsigned char *to = x->to + (row + i) * block->stride;
 			for (uint64_t at = 0; more && at < width; at += 64)
