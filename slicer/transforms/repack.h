@@ -29,6 +29,12 @@ enum sl_packed { SL_TO_TILES, SL_TO_TILES_A8, SL_TO_WORDS, SL_TO_ZEROS, SL_N_PAC
  * 0: one input. */
 enum { SL_REPACK_BITS, SL_REPACK_FROM, SL_REPACK_TO, SL_REPACK_TURNED, SL_REPACK_HALF };
 
+/* How many elements a word has, as a power of two: a GPU divides slowly. */
+SL_DEVICE unsigned sl_repack_log(uint64_t bits)
+{
+	return bits == 4 ? 3 : 2;
+}
+
 /* How many rows of q a row of the output has. */
 SL_DEVICE uint64_t sl_repack_depth(const struct sl_args *args)
 {
@@ -38,7 +44,7 @@ SL_DEVICE uint64_t sl_repack_depth(const struct sl_args *args)
 	case SL_TO_TILES_A8:
 		return 32;
 	case SL_TO_WORDS:
-		return 32 / args->p[SL_REPACK_BITS];
+		return (uint64_t)1 << sl_repack_log(args->p[SL_REPACK_BITS]);
 	default:
 		return 1;
 	}
@@ -58,7 +64,8 @@ struct sl_repack_at {
  * 8-bit ones two words. */
 SL_DEVICE struct sl_repack_at sl_repack_in_tile(uint64_t bits, uint64_t e)
 {
-	uint64_t of_words = e / (32 / bits), i = e % (32 / bits), w, t, right, row;
+	struct sl_repack_at at;
+	uint64_t of_words = e >> sl_repack_log(bits), i = e - (of_words << sl_repack_log(bits)), w, t, right, row;
 
 	if (bits == 4) {
 		t = of_words / 4, w = of_words % 4;
@@ -69,12 +76,15 @@ SL_DEVICE struct sl_repack_at sl_repack_in_tile(uint64_t bits, uint64_t e)
 		right = of_words % 2;
 		row = 8 * (i % 2) + i / 2; /* 0 8 1 9 */
 	}
-	return (struct sl_repack_at){ 2 * (t % 4) + row, 16 * w + t / 4 + 8 * right };
+	at.k = 2 * (t % 4) + row;
+	at.n = 16 * w + t / 4 + 8 * right;
+	return at;
 }
 
 SL_DEVICE struct sl_repack_at sl_repack_in_tile_a8(uint64_t bits, uint64_t e)
 {
-	uint64_t of_words = e / (32 / bits), i = e % (32 / bits), w, t, low;
+	struct sl_repack_at at;
+	uint64_t of_words = e >> sl_repack_log(bits), i = e - (of_words << sl_repack_log(bits)), w, t, low;
 
 	if (bits == 4) {
 		t = of_words / 4, w = of_words % 4;
@@ -84,65 +94,85 @@ SL_DEVICE struct sl_repack_at sl_repack_in_tile_a8(uint64_t bits, uint64_t e)
 		t = of_words / 8, w = of_words % 8 / 2;
 		low = of_words % 2;
 	}
-	return (struct sl_repack_at){ 4 * (t % 4) + i + 16 * low, 16 * (w / 2) + 8 * (w % 2) + t / 4 };
+	at.k = 4 * (t % 4) + i + 16 * low;
+	at.n = 16 * (w / 2) + 8 * (w % 2) + t / 4;
+	return at;
 }
 
 /* The column of 64 zero points of which element `e` holds: 8 x 8 turned, then mixed within a word. */
 SL_DEVICE uint64_t sl_repack_zero(uint64_t bits, uint64_t e)
 {
-	uint64_t within = 32 / bits, i = e % within,
-		 mixed = e - i + (bits == 4 ? i % 4 * 2 + i / 4 : i % 2 * 2 + i / 2);
+	uint64_t i = bits == 4 ? e % 8 : e % 4, mixed = e - i + (bits == 4 ? i % 4 * 2 + i / 4 : i % 2 * 2 + i / 2);
 
 	return mixed / 8 + 8 * (mixed % 8);
+}
+
+/* Elements of a row that are mixed with each other, as a power of two. */
+SL_DEVICE unsigned sl_repack_log_tile(const struct sl_args *args)
+{
+	switch (args->p[SL_REPACK_TO]) {
+	case SL_TO_WORDS:
+		return sl_repack_log(args->p[SL_REPACK_BITS]);
+	case SL_TO_ZEROS:
+		return 6;
+	default:
+		return 10;
+	}
 }
 
 /* The value of element `e` of a row of the output. */
 SL_DEVICE struct sl_repack_at sl_repack_source(const struct sl_args *args, uint64_t row, uint64_t e)
 {
-	uint64_t bits = args->p[SL_REPACK_BITS], depth = sl_repack_depth(args), tile = depth * sl_repack_width(args);
+	uint64_t bits = args->p[SL_REPACK_BITS], tile = e >> sl_repack_log_tile(args);
 	struct sl_repack_at at;
 
+	e -= tile << sl_repack_log_tile(args);
 	switch (args->p[SL_REPACK_TO]) {
 	case SL_TO_TILES:
-		at = sl_repack_in_tile(bits, e % tile);
+		at = sl_repack_in_tile(bits, e);
 		break;
 	case SL_TO_TILES_A8:
-		at = sl_repack_in_tile_a8(bits, e % tile);
+		at = sl_repack_in_tile_a8(bits, e);
 		break;
 	case SL_TO_WORDS:
-		at = (struct sl_repack_at){ e % tile, 0 };
+		at.k = e;
+		at.n = 0;
 		break;
 	default:
-		at = (struct sl_repack_at){ 0, sl_repack_zero(bits, e % tile) };
+		at.k = 0;
+		at.n = sl_repack_zero(bits, e);
 		break;
 	}
-	at.k += row * depth;
-	at.n += e / tile * sl_repack_width(args);
+	at.k += row * sl_repack_depth(args);
+	at.n += tile * sl_repack_width(args);
 	return at;
 }
 
 /* One value of a source that is packed. */
 SL_DEVICE unsigned sl_repack_value(const struct sl_args *args, const struct sl_block *block, uint64_t k, uint64_t n)
 {
-	uint64_t bits = args->p[SL_REPACK_BITS], per_word = 32 / bits, half = args->p[SL_REPACK_HALF], row, e, i;
-	unsigned input = half && n >= half;
+	uint64_t half = args->p[SL_REPACK_HALF], row = k, e, i;
+	unsigned input = half && n >= half, log = sl_repack_log(args->p[SL_REPACK_BITS]);
 
 	n -= input ? half : 0;
 	if (args->p[SL_REPACK_TURNED]) {
-		uint64_t other = k;
 		k = n;
-		n = other;
+		n = row;
+		row = k;
 	}
-	i = n % per_word;
-	if (args->p[SL_REPACK_FROM] == SL_FROM_WORDS)
-		row = k / per_word, e = n * per_word + k % per_word;
-	else if (args->p[SL_REPACK_FROM] == SL_FROM_ROWS)
-		row = n, e = k;
-	else /* column 0 2 4 6 1 3 5 7 of a word in nibble 0 … 7; 0 2 1 3 in byte 0 … 3 */
-		row = k, e = n - i + i % 2 * (per_word / 2) + i / 2;
+	if (args->p[SL_REPACK_FROM] == SL_FROM_WORDS) {
+		row = k >> log;
+		e = (n << log) + k - (row << log);
+	} else if (args->p[SL_REPACK_FROM] == SL_FROM_ROWS) {
+		row = n;
+		e = k;
+	} else { /* column 0 2 4 6 1 3 5 7 of a word in nibble 0 … 7; 0 2 1 3 in byte 0 … 3 */
+		i = n - (n >> log << log);
+		e = n - i + (i % 2 << log) / 2 + i / 2;
+	}
 	const struct sl_rect *in = &block->in[input];
-	unsigned byte = block->bytes[input][(row - in->row) * in->n_cols + e * bits / 8 - in->col];
-	return bits == 8 ? byte : byte >> e % 2 * 4 & 15;
+	unsigned byte = block->bytes[input][(row - in->row) * in->n_cols + (log == 2 ? e : e / 2) - in->col];
+	return log == 2 ? byte : byte >> e % 2 * 4 & 15;
 }
 
 /* A unit is 16 bytes of a row. */
@@ -156,7 +186,7 @@ SL_DEVICE void sl_repack_unit(const struct sl_args *args, const struct sl_block 
 {
 	uint64_t width = block->out.n_cols, per_row = (width + 15) / 16, row = i / per_row, c = i % per_row * 16;
 	unsigned char *to = block->dst + row * block->stride;
-	uint64_t bits = args->p[SL_REPACK_BITS];
+	unsigned bits = args->p[SL_REPACK_BITS] == 4 ? 4 : 8;
 
 	for (uint64_t end = c + 16 < width ? c + 16 : width; c < end; c++) {
 		unsigned byte = 0;

@@ -1,5 +1,5 @@
 /*
- * repack_avx2.c - Marlin's tiles with 32-byte vectors.
+ * repack_avx2.c - Marlin's tiles, words and zero points with 32-byte vectors.
  *
  * A tile of 16 x 64 has 16 bytes (32 where elements have 8 bits) for each a < 8 and b < 4: columns a, a + 8, … a + 56 of rows
  * 2b, 2b + 8, 2b + 1, 2b + 9, which stand in a word of 4-bit elements as those of two columns that are 8 apart, nibble by nibble
@@ -12,6 +12,8 @@
  */
 #include "slicer/transforms/repack_avx2.h"
 
+bool sl_repack_without_avx2;
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -20,6 +22,11 @@
 #define AVX2 __attribute__((target("avx2")))
 
 enum { WIDTH = 64 }; /* columns of a tile */
+
+static bool has_avx2(void)
+{
+	return !sl_repack_without_avx2 && __builtin_cpu_supports("avx2");
+}
 
 static inline AVX2 __m256i load(const unsigned char *from)
 {
@@ -261,32 +268,86 @@ static AVX2 void awq_8(const unsigned char *from, uint64_t pitch, unsigned char 
 	}
 }
 
-/* ---- blocks ---- */
+/* ---- 8 x 8 nibbles ---- */
 
-/* Where the source of a tile is: its first row of q and column of the output. */
-struct source {
-	const unsigned char *from;
-	uint64_t pitch;
-};
-
-static struct source source_of(const struct sl_args *args, const struct sl_block *block, uint64_t k, uint64_t n)
+/* A word of each of eight vectors is 8 x 8 nibbles, which are turned: vector w has the eight words that those of lane w make; of
+ * AWQ's mixed columns in their order. */
+static inline AVX2 void turn_nibbles(const __m256i v[8], bool awq, __m256i out[8])
 {
-	uint64_t bits = args->p[SL_REPACK_BITS], half = args->p[SL_REPACK_HALF];
-	unsigned input = half && n >= half;
-	const struct sl_rect *in = &block->in[input];
-	uint64_t row = k, at;
+	__m256i parts[2][4]; /* of even nibbles, of odd ones: of words 0 4, 1 5, 2 6, 3 7 */
 
-	n -= input ? half : 0;
-	at = n * bits / 8;
-	if (args->p[SL_REPACK_FROM] == SL_FROM_WORDS)
-		row = k * bits / 32, at = n * 4;
-	else if (args->p[SL_REPACK_FROM] == SL_FROM_ROWS)
-		row = n, at = k * bits / 8;
-	return (struct source){ block->bytes[input] + (row - in->row) * in->n_cols + at - in->col, in->n_cols };
+	for (int odd = 0; odd < 2; odd++) {
+		__m256i pairs[4];
+		for (int i = 0; i < 4; i++)
+			pairs[i] = odd ? join_high(v[2 * i], v[2 * i + 1]) : join_low(v[2 * i], v[2 * i + 1]);
+		__m256i a = _mm256_unpacklo_epi8(pairs[0], pairs[1]), b = _mm256_unpacklo_epi8(pairs[2], pairs[3]),
+			c = _mm256_unpackhi_epi8(pairs[0], pairs[1]), d = _mm256_unpackhi_epi8(pairs[2], pairs[3]);
+		parts[odd][0] = _mm256_unpacklo_epi16(a, b);
+		parts[odd][1] = _mm256_unpackhi_epi16(a, b);
+		parts[odd][2] = _mm256_unpacklo_epi16(c, d);
+		parts[odd][3] = _mm256_unpackhi_epi16(c, d);
+	}
+	for (int w = 0; w < 4; w++) {
+		__m256i even = parts[0][w], odd = parts[1][w], low = _mm256_unpacklo_epi32(even, odd),
+			high = _mm256_unpackhi_epi32(even, odd);
+		if (awq) { /* nibbles 0 4 1 5, 2 6 3 7 */
+			__m256 x = _mm256_castsi256_ps(even), y = _mm256_castsi256_ps(odd);
+			low = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88));
+			high = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xDD));
+		}
+		out[w] = _mm256_permute2x128_si256(low, high, 0x20);
+		out[w + 4] = _mm256_permute2x128_si256(low, high, 0x31);
+	}
 }
 
+static AVX2 void awq_words(const unsigned char *from, uint64_t pitch, unsigned char *to)
+{
+	__m256i v[8], out[8];
+
+	for (int i = 0; i < 8; i++)
+		v[i] = load(from + (uint64_t)i * pitch);
+	turn_nibbles(v, true, out);
+	for (int i = 0; i < 8; i++)
+		store(to + 32 * i, out[i]);
+}
+
+/* Eight rows of zero points. */
+static AVX2 void zeros(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
+{
+	__m256i v[8], mixed[8], out[8];
+
+	for (int i = 0; i < 8; i++)
+		v[i] = load(from + (uint64_t)i * pitch);
+	if (awq) /* a row is a group's, not a word's */
+		turn_8(v);
+	for (int i = 0; i < 8; i++)
+		mixed[i] = v[i % 4 * 2 + i / 4];
+	turn_nibbles(mixed, awq, out);
+	for (int i = 0; i < 8; i++)
+		store(to + (uint64_t)i * stride, out[i]);
+}
+
+bool sl_repack_awq_words_avx2(const unsigned char *from, uint64_t pitch, unsigned char *to)
+{
+	if (!has_avx2())
+		return false;
+	awq_words(from, pitch, to);
+	return true;
+}
+
+bool sl_repack_zeros_avx2(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
+{
+	if (!has_avx2())
+		return false;
+	zeros(from, pitch, awq, to, stride);
+	return true;
+}
+
+/* ---- blocks ---- */
+
 /* Fewer than four tiles: the rest of their rows may not be there. */
-static AVX2 void last_rows(const struct source *source, uint64_t bits, uint64_t n, unsigned char *to, uint64_t stride)
+static AVX2 void last_rows(const struct sl_packed_at *source, uint64_t bits, uint64_t n, unsigned char *to,
+			   uint64_t stride)
 {
 	unsigned char rows[WIDTH * 64], tiles[4 * 1024];
 	uint64_t width = 8 * bits, size = 128 * bits; /* of four tiles in a row of the source; of a tile */
@@ -303,9 +364,9 @@ static AVX2 void last_rows(const struct source *source, uint64_t bits, uint64_t 
 }
 
 /* A column of tiles, from rows. */
-static AVX2 void rows(const struct source *source, uint64_t bits, uint64_t n, unsigned char *to, uint64_t stride)
+static AVX2 void rows(const struct sl_packed_at *source, uint64_t bits, uint64_t n, unsigned char *to, uint64_t stride)
 {
-	struct source s = *source;
+	struct sl_packed_at s = *source;
 
 	for (; n >= 4; n -= 4, s.from += 8 * bits, to += 4 * stride) {
 		if (bits == 4)
@@ -324,16 +385,17 @@ bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block)
 	uint64_t bits = args->p[SL_REPACK_BITS], size = 128 * bits, from = args->p[SL_REPACK_FROM];
 	tile_fn *tile = from == SL_FROM_WORDS ? (bits == 4 ? words_4 : words_8) : bits == 4 ? awq_4 : awq_8;
 
-	if (args->p[SL_REPACK_TO] != SL_TO_TILES || args->p[SL_REPACK_TURNED] || !__builtin_cpu_supports("avx2"))
+	if (args->p[SL_REPACK_TO] != SL_TO_TILES || args->p[SL_REPACK_TURNED] || !has_avx2())
 		return false;
 	for (uint64_t c = 0; c < block->out.n_cols && from == SL_FROM_ROWS; c += size) {
-		struct source s = source_of(args, block, block->out.row * 16, (block->out.col + c) / size * WIDTH);
+		struct sl_packed_at s =
+			sl_packed_at(args, block, block->out.row * 16, (block->out.col + c) / size * WIDTH);
 		rows(&s, bits, block->out.n_rows, block->dst + c, block->stride);
 	}
 	for (uint64_t r = 0; r < block->out.n_rows && from != SL_FROM_ROWS; r++) {
 		for (uint64_t c = 0; c < block->out.n_cols; c += size) {
-			struct source s =
-				source_of(args, block, (block->out.row + r) * 16, (block->out.col + c) / size * WIDTH);
+			struct sl_packed_at s = sl_packed_at(args, block, (block->out.row + r) * 16,
+							     (block->out.col + c) / size * WIDTH);
 			tile(s.from, s.pitch, block->dst + r * block->stride + c);
 		}
 	}
@@ -345,6 +407,18 @@ bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block)
 bool sl_repack_avx2(const struct sl_args *args, const struct sl_block *block)
 {
 	(void)args, (void)block;
+	return false;
+}
+
+bool sl_repack_awq_words_avx2(const unsigned char *from, uint64_t pitch, unsigned char *to)
+{
+	(void)from, (void)pitch, (void)to;
+	return false;
+}
+
+bool sl_repack_zeros_avx2(const unsigned char *from, uint64_t pitch, bool awq, unsigned char *to, uint64_t stride)
+{
+	(void)from, (void)pitch, (void)awq, (void)to, (void)stride;
 	return false;
 }
 

@@ -119,11 +119,35 @@ static struct sl_transform awq_to_words(void)
 	return t;
 }
 
-/* Scales of `size` bytes, 64 MiB of them. */
+/* Zero points of groups of 32, of many experts. */
+static struct sl_transform zeros(enum sl_packing from)
+{
+	uint64_t groups = K / 32, n = 4096;
+	struct sl_transform t = op(SL_T_REPACK, (64 << 20) / (groups * n / 2), groups, n / 2);
+
+	t.args.p[SL_REPACK_BITS] = 4;
+	t.args.p[SL_REPACK_FROM] = from;
+	t.args.p[SL_REPACK_TO] = SL_TO_ZEROS;
+	t.args.p[SL_REPACK_TURNED] = from == SL_FROM_WORDS;
+	input(&t, from == SL_FROM_WORDS ? n / 8 : groups, from == SL_FROM_WORDS ? groups * 4 : n / 2);
+	return t;
+}
+
+static struct sl_transform zeros_words(void)
+{
+	return zeros(SL_FROM_WORDS);
+}
+
+static struct sl_transform zeros_awq(void)
+{
+	return zeros(SL_FROM_AWQ);
+}
+
+/* Scales of `size` bytes, of many experts. */
 static struct sl_transform scales(enum sl_scale_kind kind, uint64_t size, uint64_t size_out, bool turned)
 {
-	uint64_t groups = 256, n = (64 << 20) / size / groups;
-	struct sl_transform t = op(SL_T_MARLIN_SCALES, 1, groups, n * size_out);
+	uint64_t groups = 256, n = 4096;
+	struct sl_transform t = op(SL_T_MARLIN_SCALES, (64 << 20) / size / groups / n, groups, n * size_out);
 
 	t.args.p[SL_SCALES_KIND] = kind;
 	t.args.p[SL_SCALES_SWAP] = size_out == 1;
@@ -146,6 +170,11 @@ static struct sl_transform scales_2_turned(void)
 	return scales(SL_SCALE_KEEP, 2, 2, true);
 }
 
+static struct sl_transform scales_e8m0(void)
+{
+	return scales(SL_SCALE_E8M0, 1, 1, true);
+}
+
 static struct sl_transform scales_nvfp4(void)
 {
 	return scales(SL_SCALE_NVFP4, 1, 1, true);
@@ -161,18 +190,22 @@ static struct sl_transform scales_fp8(void)
 static const struct op {
 	const char *name;
 	struct sl_transform (*make)(void);
+	unsigned char mask, plus; /* of random bytes; 0: as they are */
 } ops[] = {
-	{ "marlin tiles, 4 bits, words (GPTQ)", tiles_4_words },
-	{ "marlin tiles, 4 bits, rows (CT, FP4)", tiles_4_rows },
-	{ "marlin tiles, 4 bits, AWQ", tiles_4_awq },
-	{ "marlin tiles, 8 bits, words (GPTQ)", tiles_8_words },
-	{ "marlin tiles, 8 bits, rows (CT, FP8)", tiles_8_rows },
-	{ "marlin tiles, 8 bits, AWQ", tiles_8_awq },
-	{ "AWQ to words, 4 bits", awq_to_words },
-	{ "marlin scales, 16 bits [G, N]", scales_2 },
-	{ "marlin scales, 16 bits [N, G]", scales_2_turned },
-	{ "marlin scales, NVFP4 [N, G]", scales_nvfp4 },
-	{ "marlin scales, FP8's F32 [N, G]", scales_fp8 },
+	{ "marlin tiles, 4 bits, words (GPTQ)", tiles_4_words, 0, 0 },
+	{ "marlin tiles, 4 bits, rows (CT, FP4)", tiles_4_rows, 0, 0 },
+	{ "marlin tiles, 4 bits, AWQ", tiles_4_awq, 0, 0 },
+	{ "marlin tiles, 8 bits, words (GPTQ)", tiles_8_words, 0, 0 },
+	{ "marlin tiles, 8 bits, rows (CT, FP8)", tiles_8_rows, 0, 0 },
+	{ "marlin tiles, 8 bits, AWQ", tiles_8_awq, 0, 0 },
+	{ "AWQ to words, 4 bits", awq_to_words, 0, 0 },
+	{ "marlin zero points, 4 bits [N/8, G]", zeros_words, 0, 0 },
+	{ "marlin zero points, AWQ", zeros_awq, 0, 0 },
+	{ "marlin scales, 16 bits [G, N]", scales_2, 0, 0 },
+	{ "marlin scales, 16 bits [N, G]", scales_2_turned, 0, 0 },
+	{ "marlin scales, E8M0 [N, G]", scales_e8m0, 0, 0 },
+	{ "marlin scales, NVFP4 [N, G]", scales_nvfp4, 0x3F, 0x20 },
+	{ "marlin scales, FP8's F32 [N, G]", scales_fp8, 0, 0 },
 };
 /* clang-format on */
 
@@ -191,7 +224,7 @@ static void *memory(uint64_t len)
 }
 
 /* Each input random bytes in memory of its own. */
-static uint64_t add_streams(struct sl_transform *t, struct sl_piece *pieces)
+static uint64_t add_streams(const struct op *o, struct sl_transform *t, struct sl_piece *pieces)
 {
 	uint64_t sum = 0;
 
@@ -200,8 +233,10 @@ static uint64_t add_streams(struct sl_transform *t, struct sl_piece *pieces)
 			 len = t->args.batch * member;
 		unsigned char *bytes = memory(len);
 		uint32_t seed = 1;
-		for (uint64_t b = 0; b < len; b++)
-			bytes[b] = (unsigned char)((seed = seed * 1664525 + 1013904223) >> 24);
+		for (uint64_t b = 0; b < len; b++) {
+			seed = seed * 1664525 + 1013904223;
+			bytes[b] = (unsigned char)((seed >> 24 & (o->mask ? o->mask : 0xFF)) + o->plus);
+		}
 		pieces[i] = (struct sl_piece){ .len = len, .data = bytes, .op = SL_OP_DATA };
 		t->in[i] = (struct sl_stream){ &pieces[i], 1, 0, member, row_bytes };
 		sum += len;
@@ -236,7 +271,7 @@ static int measure(const struct op *o)
 	struct sl_error err = SL_ERROR_INIT;
 	struct sl_piece pieces[SL_INPUTS_MAX];
 	struct sl_transform t = o->make();
-	uint64_t out = sl_transform_len(&t.args), in = add_streams(&t, pieces), half = (in + out) / 2;
+	uint64_t out = sl_transform_len(&t.args), in = add_streams(o, &t, pieces), half = (in + out) / 2;
 	unsigned char *dst = memory(out), *from = memory(half), *to = memory(half);
 	double copied[ROUNDS], all[ROUNDS], alone[ROUNDS];
 
