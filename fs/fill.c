@@ -28,6 +28,8 @@
 #define REQUEST	   (UINT64_C(256) << 10) /* of them at a time: the kernel cuts a longer one short */
 #define SEAM	   (UINT64_C(64) << 10)	 /* source bytes that may lie between two runs of one stretch */
 #define ALONE	   (UINT64_C(4) << 20)	 /* output bytes of a unit that the slicer makes */
+#define ALONE_MAX  (UINT64_C(16) << 20)	 /* the same of long rows, each of a few bytes of every source row */
+#define ALONE_ROWS 16			 /* of those that are made at once if they are not too long */
 #define STREAM_MIN (16u << 10)		 /* bytes of a run from which on stores go past the caches */
 #define PAGE	   UINT64_C(4096)
 
@@ -100,10 +102,12 @@ static int add_unit(struct fill *fill, const struct unit *unit, struct sl_error 
 
 static int add_alone(struct fill *fill, const struct sl_piece *piece, unsigned char *dst, struct sl_error *err)
 {
+	uint64_t len = piece->op == SL_OP_TRANSFORM ? min(piece->run * ALONE_ROWS, ALONE_MAX) : 0;
 	int rc = 0;
 
-	for (uint64_t at = 0; !rc && at < piece->len; at += ALONE)
-		rc = add_unit(fill, &(struct unit){ at, min(at + ALONE, piece->len), piece, dst, 0, 0 }, err);
+	len = len > ALONE ? len : ALONE;
+	for (uint64_t at = 0; !rc && at < piece->len; at += len)
+		rc = add_unit(fill, &(struct unit){ at, min(at + len, piece->len), piece, dst, 0, 0 }, err);
 	return rc;
 }
 

@@ -131,8 +131,9 @@ int sl_moe_add_largest(const struct sl_post *post, const char *name, bool of_all
 	if (!scale)
 		return sl_fail(post->plan->err, EINVAL, "%s has no '%s'", SL_ESC(post->prefix), name);
 	if (scale->dtype != SL_F32 || scale->len == 0 || scale->len / sizeof(float) % rows)
-		return sl_fail(post->plan->err, EINVAL, "%s: '%s' has %llu bytes for %llu experts",
-			       SL_ESC(post->prefix), name, (unsigned long long)scale->len, (unsigned long long)n);
+		return sl_fail(post->plan->err, EINVAL, "%s: '%s' is %s of %llu bytes for %llu scales",
+			       SL_ESC(post->prefix), name, sl_dtypes[scale->dtype].name, (unsigned long long)scale->len,
+			       (unsigned long long)count);
 	struct sl_transform t = sl_post_transform(SL_T_SCALARS, 1, 1, count * sizeof(float));
 	t.args.p[SL_SCALARS_ALL] = of_all;
 	sl_post_input(&t, scale, 0, rows, scale->len / rows);
@@ -220,8 +221,10 @@ int sl_post_moe_fp8_tensor(const struct sl_post *post)
 		ret = sl_moe_divides(post, w, "rows", w->shape[1], parts);
 	if (ret)
 		return ret;
-	if (w->dtype != SL_F8_E4M3 || scale->dtype != SL_F32 || scale->shape[0] != w->shape[0] ||
-	    scale->shape[1] != parts)
+	if (w->dtype != SL_F8_E4M3)
+		return sl_fail(post->plan->err, EINVAL, "%s: 'w13' is %s, this kernel takes FP8", SL_ESC(post->prefix),
+			       sl_dtypes[w->dtype].name);
+	if (scale->dtype != SL_F32 || scale->shape[0] != w->shape[0] || scale->shape[1] != parts)
 		return sl_fail(post->plan->err, EINVAL, "%s: 'w13_scale' is %llux%llu for %llu experts of %llu parts",
 			       SL_ESC(post->prefix), (unsigned long long)scale->shape[0],
 			       (unsigned long long)scale->shape[1], (unsigned long long)w->shape[0],

@@ -10,6 +10,8 @@
 
 /* ---- which rows ---- */
 
+enum { FEW = 32 }; /* rows of which each one's source is looked up: tiles have no more */
+
 struct range {
 	uint64_t from, to;
 };
@@ -29,38 +31,27 @@ static void split(struct range half[2], uint64_t from, uint64_t to, uint64_t m)
 	widen(&half[1], from > m / 2 ? from : m / 2, to);
 }
 
-/* Both halves, as a result of rows [from, to) in turns of `unit`. */
+/* How many of rows [0, n) are in the turns of `unit` rows of one half. */
+static uint64_t turns(uint64_t n, uint64_t unit, unsigned half)
+{
+	uint64_t rest = n % (2 * unit), before = half * unit;
+
+	rest = rest > before ? rest - before : 0;
+	return n / (2 * unit) * unit + (rest < unit ? rest : unit);
+}
+
 static void take_turns(struct range half[2], const struct range *r, uint64_t unit, uint64_t m)
 {
-	uint64_t from = r->from / (2 * unit) * unit, to = (r->to + 2 * unit - 1) / (2 * unit) * unit;
-
-	widen(&half[0], from, to);
-	widen(&half[1], m / 2 + from, m / 2 + to);
+	for (unsigned h = 0; h < 2; h++)
+		widen(&half[h], h * (m / 2) + turns(r->from, unit, h), h * (m / 2) + turns(r->to, unit, h));
 }
 
-/* Rows of tiles: the first one's least, the last one's largest. */
-static void mix(struct range half[2], unsigned order, const struct range *r, uint64_t m)
+/* Whole groups of `unit` rows. */
+static void round_out(struct range half[2], const struct range *r, uint64_t unit, uint64_t m)
 {
-	uint64_t tile = order == SL_ROWS_TILE_128 ? 32 : 16, from = UINT64_MAX, to = 0;
-	uint64_t last = (r->to - 1) / tile * tile;
+	uint64_t to = (r->to + unit - 1) / unit * unit;
 
-	for (uint64_t n = r->from; n < r->to && n / tile == r->from / tile; n++) {
-		uint64_t source = sl_rows_step(order, n, m);
-		from = source < from ? source : from;
-	}
-	for (uint64_t n = last > r->from ? last : r->from; n < r->to; n++) {
-		uint64_t source = sl_rows_step(order, n, m);
-		to = source >= to ? source + 1 : to;
-	}
-	split(half, from, to, m);
-}
-
-/* Whole pairs. */
-static void round_out(struct range half[2], const struct range *r, uint64_t m)
-{
-	uint64_t to = (r->to + 1) / 2 * 2;
-
-	split(half, r->from / 2 * 2, to < m ? to : m, m);
+	split(half, r->from / unit * unit, to < m ? to : m, m);
 }
 
 /* One order applied to a range that lies in one half. */
@@ -80,33 +71,8 @@ static void step(struct range to[2], unsigned order, const struct range *r, uint
 	else if (order == SL_ROWS_ODD_FIRST)
 		split(to, 2 * (r->from < half ? r->from : r->from - half), 2 * (r->from < half ? r->to : r->to - half),
 		      m);
-	else if (order == SL_ROWS_PAIRS)
-		round_out(to, r, m);
 	else
-		mix(to, order, r, m);
-}
-
-struct sl_rect sl_rows_needed(const struct sl_args *args, unsigned input, uint64_t first, uint64_t n)
-{
-	uint64_t m = args->p[SL_ROWS_M];
-	struct range now[2] = { { 0, 0 }, { 0, 0 } };
-
-	split(now, first, first + n < m ? first + n : m, m);
-	for (uint64_t chain = args->p[SL_ROWS_CHAIN]; chain; chain >>= 8) {
-		struct range next[2] = { { 0, 0 }, { 0, 0 } };
-		step(next, chain & 0xFF, &now[0], m);
-		step(next, chain & 0xFF, &now[1], m);
-		now[0] = next[0];
-		now[1] = next[1];
-	}
-	if (!args->in[1].row_bytes) {
-		widen(&now[0], now[1].from, now[1].to);
-		return (struct sl_rect){ .row = now[0].from, .n_rows = now[0].to - now[0].from };
-	}
-	uint64_t above = input ? m / 2 : 0;
-	if (now[input].from >= now[input].to)
-		return (struct sl_rect){ 0, 0, 0, 0 };
-	return (struct sl_rect){ .row = now[input].from - above, .n_rows = now[input].to - now[input].from };
+		round_out(to, r, order == SL_ROWS_TILE_128 ? 32 : order == SL_ROWS_TILE_64 ? 16 : 2, m);
 }
 
 #define STEP(order)                                                              \
@@ -134,6 +100,47 @@ SL_FAST void sl_rows_sources(const struct sl_args *args, uint64_t first, unsigne
 			break;
 		}
 	}
+}
+
+/* Of a few rows: each one's source. */
+static void hull_of_few(const struct sl_args *args, uint64_t first, uint64_t n, struct range half[2])
+{
+	uint32_t source[SL_ROWS_AT_ONCE];
+
+	sl_rows_sources(args, first, (unsigned)n, source);
+	for (unsigned i = 0; i < n; i++)
+		split(half, source[i], source[i] + 1, args->p[SL_ROWS_M]);
+}
+
+/* Of many: each order's range of the one before it. */
+static void hull_of_many(const struct sl_args *args, uint64_t first, uint64_t n, struct range half[2])
+{
+	uint64_t m = args->p[SL_ROWS_M];
+
+	split(half, first, first + n, m);
+	for (uint64_t chain = args->p[SL_ROWS_CHAIN]; chain; chain >>= 8) {
+		struct range next[2] = { { 0, 0 }, { 0, 0 } };
+		step(next, chain & 0xFF, &half[0], m);
+		step(next, chain & 0xFF, &half[1], m);
+		memcpy(half, next, sizeof(next));
+	}
+}
+
+struct sl_rect sl_rows_needed(const struct sl_args *args, unsigned input, uint64_t first, uint64_t n)
+{
+	uint64_t m = args->p[SL_ROWS_M], above = input ? m / 2 : 0;
+	struct range half[2] = { { 0, 0 }, { 0, 0 } };
+
+	n = n < m - first ? n : m - first;
+	if (n <= FEW)
+		hull_of_few(args, first, n, half);
+	else
+		hull_of_many(args, first, n, half);
+	if (!args->in[1].row_bytes)
+		widen(&half[0], half[1].from, half[1].to);
+	if (half[input].from >= half[input].to)
+		return (struct sl_rect){ 0, 0, 0, 0 };
+	return (struct sl_rect){ .row = half[input].from - above, .n_rows = half[input].to - half[input].from };
 }
 
 /* ---- bytes ---- */

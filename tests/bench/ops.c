@@ -7,8 +7,10 @@
  */
 #include "slicer/model.h"
 #include "slicer/transform.h"
+#include "slicer/transforms/element.h"
 #include "slicer/transforms/marlin_scales.h"
 #include "slicer/transforms/repack.h"
+#include "slicer/transforms/swizzle.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +43,7 @@ static int run_timed(void *state, unsigned id, const struct sl_args *args, const
 	return 0;
 }
 
-static const struct sl_backend timed = { "timed", NULL, run_timed, NULL };
+static const struct sl_backend timed = { .name = "timed", .run = run_timed };
 
 /* ---- what is measured ---- */
 
@@ -185,6 +187,79 @@ static struct sl_transform scales_fp8(void)
 	return scales(SL_SCALE_FUSED, 4, 2, true);
 }
 
+/* ---- experts ---- */
+
+enum { EXPERTS = 4 };
+
+/* Two halves of a matrix in an order, as TensorRT-LLM wants it. */
+static void add_halves(struct sl_transform *t, uint64_t rows, uint64_t row_bytes)
+{
+	t->args.p[SL_ROWS_CHAIN] = SL_ROWS_THEN(SL_ROWS_TILE_128, SL_ROWS_ALTERNATING, SL_ROWS_SWAPPED);
+	t->args.p[SL_ROWS_M] = rows;
+	input(t, rows / 2, row_bytes);
+	input(t, rows / 2, row_bytes);
+}
+
+static struct sl_transform rows_gated(void)
+{
+	struct sl_transform t = op(SL_T_ROWS, EXPERTS, K, K);
+
+	add_halves(&t, K, K);
+	return t;
+}
+
+static struct sl_transform rows_blocks(void)
+{
+	struct sl_transform t = op(SL_T_ROWS, EXPERTS, K / 128, K * 128);
+
+	t.args.p[SL_ROWS_BLOCK] = 128;
+	add_halves(&t, K, K);
+	return t;
+}
+
+/* Scales of groups of 16 in rows of 7168 values. */
+static struct sl_transform swizzle(bool gated)
+{
+	uint64_t cols = 7168 / 16;
+	struct sl_transform t = op(SL_T_SWIZZLE, 8 * EXPERTS, K / SL_SWIZZLE_ROWS, cols * SL_SWIZZLE_ROWS);
+
+	t.args.p[SL_ROWS_M] = K;
+	if (gated)
+		add_halves(&t, K, cols);
+	else
+		input(&t, K, cols);
+	return t;
+}
+
+static struct sl_transform swizzle_plain(void)
+{
+	return swizzle(false);
+}
+
+static struct sl_transform swizzle_gated(void)
+{
+	return swizzle(true);
+}
+
+static struct sl_transform elements(enum sl_element kind)
+{
+	struct sl_transform t = op(SL_T_ELEMENT, 1, K, K * sizeof(float));
+
+	t.args.p[SL_ELEMENT_KIND] = kind;
+	input(&t, K, K * sl_element_size(kind));
+	return t;
+}
+
+static struct sl_transform element_floor(void)
+{
+	return elements(SL_ELEMENT_FLOOR);
+}
+
+static struct sl_transform element_e8m0(void)
+{
+	return elements(SL_ELEMENT_E8M0);
+}
+
 /* clang-format off */
 /* To add one: a line here, and a function that gives sizes and parameters. */
 static const struct op {
@@ -206,6 +281,12 @@ static const struct op {
 	{ "marlin scales, E8M0 [N, G]", scales_e8m0, 0, 0 },
 	{ "marlin scales, NVFP4 [N, G]", scales_nvfp4, 0x3F, 0x20 },
 	{ "marlin scales, FP8's F32 [N, G]", scales_fp8, 0, 0 },
+	{ "rows, gated, tile of 128", rows_gated, 0, 0 },
+	{ "rows, gated, blocks of 128 bytes", rows_blocks, 0, 0 },
+	{ "swizzle, NVFP4 scales", swizzle_plain, 0, 0 },
+	{ "swizzle, NVFP4 scales, gated", swizzle_gated, 0, 0 },
+	{ "elements, F32 at least 1e-10", element_floor, 0, 0 },
+	{ "elements, F8_E8M0 to F32", element_e8m0, 0, 0 },
 };
 /* clang-format on */
 
