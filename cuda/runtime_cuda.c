@@ -33,8 +33,8 @@ static int check_driver(struct sl_error *err)
 	if (!ret && has == 0)
 		return sl_fail(err, ENODEV, "there is no NVIDIA driver");
 	if (!ret && has / 1000 < CUDART_VERSION / 1000)
-		return sl_fail(err, ENODEV, "the NVIDIA driver does CUDA %d.%d, and this was built with %d.%d", has / 1000,
-			       has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+		return sl_fail(err, ENODEV, "the NVIDIA driver does CUDA %d.%d, and this was built with %d.%d",
+			       has / 1000, has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 	return ret;
 }
 
