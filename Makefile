@@ -79,13 +79,16 @@ slicer_libs := -llz4 -lm
 thread_libs := -pthread -ldl
 
 # CUDA: compiled in when there is a compiler for the kernels; the runtime is linked statically, so the same binary runs
-# on machines with and without a driver. Contraction is off there too. For GPUs that are later than those of cuda_arch
-# there is the last one's intermediate code.
+# on machines with and without a driver. Contraction is off there too. For sm_80, 89, 90 and 100, as far as nvcc knows
+# them; later GPUs get the intermediate code of the last one.
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 ifneq ($(and $(NVCC),$(filter-out fuzz,$(MODE))),)
 cuda_home  := $(patsubst %/,%,$(dir $(patsubst %/,%,$(dir $(realpath $(shell command -v $(NVCC)))))))
 cuda_obj   := $(B)/cuda/kernels.cu.o $(B)/cuda/runtime_cuda.o
-cuda_arch  := $(foreach sm,80 89 90 100,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_100,code=compute_100
+cuda_sms   := $(filter 80 89 90 100,$(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null)))
+cuda_last  := $(lastword $(cuda_sms))
+cuda_arch  := $(foreach sm,$(cuda_sms),-gencode arch=compute_$(sm),code=sm_$(sm)) \
+	-gencode arch=compute_$(cuda_last),code=compute_$(cuda_last)
 cuda_libs  := -L$(cuda_home)/lib64 -lcudart_static -ldl -lrt
 nvcc_flags := -std=c++17 -O2 -I. -fmad=false -ftz=false -prec-div=true -prec-sqrt=true $(cuda_arch) \
 	-Xcompiler -fPIE,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics

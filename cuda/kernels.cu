@@ -10,14 +10,18 @@
 
 #ifdef __CUDACC__
 #define cuda_launch_here		 cuda_launch
-#define START(kernel, stream, grid, ...) kernel<<<grid, THREADS, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__)
+#define START(kernel, stream, grid, ...) kernel<<<grid.n, grid.threads, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__)
 #define LAST_ERROR()			 (int)cudaGetLastError()
 #else
 #include "cuda/kernels_host.h"
 #define cuda_launch_here cuda_host_launch
 #endif
 
-enum { THREADS = 256 };
+enum { THREADS = 256, THREADS_LEAST = 32 };
+
+struct grid {
+	unsigned n, threads; /* blocks of threads, threads of each */
+};
 
 #define KERNEL(ID, name)                                                                                              \
 	__global__ void __launch_bounds__(THREADS)                                                                    \
@@ -30,7 +34,7 @@ enum { THREADS = 256 };
 	}                                                                                                             \
                                                                                                                       \
 	static void launch_##name(void *stream, const struct sl_args *args, const struct sl_block *block, uint64_t n, \
-				  unsigned grid)                                                                      \
+				  struct grid grid)                                                                   \
 	{                                                                                                             \
 		(void)stream;                                                                                         \
 		START(kernel_##name, stream, grid, *args, *block, n);                                                 \
@@ -41,20 +45,33 @@ SL_TRANSFORMS(KERNEL)
 struct kernel {
 	uint64_t (*units)(const struct sl_args *args, const struct sl_block *block);
 	void (*launch)(void *stream, const struct sl_args *args, const struct sl_block *block, uint64_t n,
-		       unsigned grid);
+		       struct grid grid);
 };
 
 #define ROW(ID, name) { sl_##name##_units, launch_##name },
 
 static const struct kernel kernels[SL_N_TRANSFORMS] = { SL_TRANSFORMS(ROW) };
 
+/* Units may be few and long (a row, a tile): then blocks are small, so that every multiprocessor gets one. Of the largest
+ * eight run on each, `max_blocks` on the device. */
+static struct grid grid_of(uint64_t n, unsigned max_blocks)
+{
+	unsigned threads = THREADS;
+
+	while (threads > THREADS_LEAST && n < (uint64_t)threads * (max_blocks / 8))
+		threads /= 2;
+	uint64_t wanted = (n + threads - 1) / threads;
+	struct grid grid = { wanted < max_blocks ? (unsigned)wanted : max_blocks, threads };
+	return grid;
+}
+
 int cuda_launch_here(void *stream, unsigned id, const struct sl_args *args, const struct sl_block *block,
 		     unsigned max_blocks)
 {
-	const uint64_t n = kernels[id].units(args, block), wanted = (n + THREADS - 1) / THREADS;
+	const uint64_t n = kernels[id].units(args, block);
 
 	if (n == 0)
 		return 0;
-	kernels[id].launch(stream, args, block, n, wanted < max_blocks ? (unsigned)wanted : max_blocks);
+	kernels[id].launch(stream, args, block, n, grid_of(n, max_blocks));
 	return LAST_ERROR();
 }

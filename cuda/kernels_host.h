@@ -16,13 +16,13 @@ struct cuda_dim {
 
 static _Thread_local struct cuda_dim gridDim, blockDim, blockIdx, threadIdx;
 
-#define START(kernel, stream, grid, ...)                                \
-	do {                                                            \
-		gridDim.x = (grid);                                     \
-		blockDim.x = THREADS;                                   \
-		for (blockIdx.x = gridDim.x; blockIdx.x-- > 0;)         \
-			for (threadIdx.x = THREADS; threadIdx.x-- > 0;) \
-				kernel(__VA_ARGS__);                    \
+#define START(kernel, stream, grid, ...)                                   \
+	do {                                                               \
+		gridDim.x = (grid).n;                                      \
+		blockDim.x = (grid).threads;                               \
+		for (blockIdx.x = gridDim.x; blockIdx.x-- > 0;)            \
+			for (threadIdx.x = blockDim.x; threadIdx.x-- > 0;) \
+				kernel(__VA_ARGS__);                       \
 	} while (0)
 
 #endif

@@ -38,6 +38,7 @@ static int check_driver(struct sl_error *err)
 	return ret;
 }
 
+/* Who waits for the device sleeps: others gather inputs meanwhile. */
 static int cuda_runtime_open(int *device, unsigned *n_blocks, struct sl_error *err)
 {
 	int n = 0, major = 0, minor = 0, processors = 0, threads = 0;
@@ -59,6 +60,9 @@ static int cuda_runtime_open(int *device, unsigned *n_blocks, struct sl_error *e
 		ret = attribute(&processors, cudaDevAttrMultiProcessorCount, *device, err);
 	if (!ret)
 		ret = attribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, *device, err);
+	if (!ret)
+		ret = check(cudaInitDevice(*device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+			    "cudaInitDevice", err);
 	*n_blocks = (unsigned)(processors * threads / THREADS_PER_BLOCK);
 	return ret;
 }

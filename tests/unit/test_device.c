@@ -198,6 +198,25 @@ Test(device, facts)
 	sample_release(&s);
 }
 
+/* What is kept of one stays while another is used. */
+Test(device, facts_in_turn)
+{
+	struct sl_model model = on_host();
+	struct sample s[3];
+
+	for (unsigned i = 0; i < 3; i++) {
+		map_init(&s[i], 8, 100);
+		s[i].facts->serial = i + 1;
+	}
+	for (unsigned i = 0; i < 30; i++)
+		expect(&model, &s[i * i % 3]);
+	for (unsigned i = 0; i < 30; i++)
+		expect(&model, &s[i % 3]);
+	model.backend->close(model.backend_state);
+	for (unsigned i = 0; i < 3; i++)
+		sample_release(&s[i]);
+}
+
 /* More of them than the buffer for it holds. */
 Test(device, large_facts)
 {
@@ -294,6 +313,27 @@ Test(device, no_such_device)
 	cr_assert_eq(sl_backend_cuda_host.open(&state, 1, &err), -ENODEV);
 	cr_assert_eq(err.errnum, ENODEV);
 	cr_assert(strstr(err.text, "no device 1"), "%s", err.text);
+}
+
+/* A device that has failed once is not asked again, even if it would answer. */
+Test(device, stays_lost)
+{
+	struct sl_model model = on_host();
+	struct sl_error err = SL_ERROR_INIT;
+	struct sample s;
+
+	map_init(&s, 10, 10);
+	cuda_host_fail((struct cuda_counts){ .operations = 2 });
+	cr_assert_eq(sl_transform_read(&model, &s.t, 0, s.len, s.out, &err), -ENODEV);
+	cr_assert_str_eq(err.text, "a test has lost the device");
+	cuda_host_fail((struct cuda_counts){ 0 });
+	err = (struct sl_error)SL_ERROR_INIT;
+	cr_assert_eq(sl_transform_read(&model, &s.t, 0, s.len, s.out, &err), -ENODEV);
+	cr_assert_str_eq(err.text, "device 0 is lost");
+	cr_assert_eq(cuda_host_counts().operations, 0);
+	cr_assert_null(model.backend->lease(model.backend_state, 1));
+	model.backend->close(model.backend_state);
+	sample_release(&s);
 }
 
 /* ---- the processor behind it ---- */

@@ -2,9 +2,12 @@
  * test_fill.c - filling several files at once, in windows of the source, against reading each of them piece by piece; and
  * sources that shrink or change meanwhile.
  */
+#include "cuda/backend.h"
 #include "fs/fill.h"
 #include "fs/guard.h"
 #include "slicer/series.h"
+#include "slicer/transform.h"
+#include "slicer/transforms/rows.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -247,4 +250,38 @@ Test(fill, a_piece_beyond_its_shard_is_refused)
 	cr_assert_eq(fill_open(&fill, &model, &target, 1, &err), 0);
 	cr_assert_eq(run(fill, &err), -EIO);
 	fill_close(fill);
+}
+
+/* Cut off in the middle of a block, again and again: what the thread had of the device is free each time. */
+Test(fill, no_memory_for_what_a_device_computes)
+{
+	enum { ROWS = 64, LEN = ROWS * 4096 };
+	struct sl_piece source = { .op = SL_OP_ZERO, .len = LEN };
+	struct sl_transform t = { .id = SL_T_ROWS,
+				  .n_inputs = 1,
+				  .args = { 1, ROWS, LEN / ROWS, { { ROWS, LEN / ROWS } }, { [SL_ROWS_M] = ROWS } },
+				  .in = { { &source, 1, 0, LEN, LEN / ROWS } } };
+	struct sl_compound compound = { .n = 1, .parts = &source, .transform = &t };
+	struct sl_piece piece = {
+		.op = SL_OP_TRANSFORM, .len = LEN, .run = LEN / ROWS, .count = ROWS, .compound = &compound
+	};
+	struct sl_model with_device = { .backend = &sl_backend_cuda_host };
+	struct sl_file file = { .name = "part", .size = LEN, .model = &with_device, .pieces = &piece, .n_pieces = 1 };
+	int none = memfd_create("no memory", MFD_CLOEXEC);
+	struct fill_target target = { &file, mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, none, 0) };
+	struct sl_error err = SL_ERROR_INIT;
+
+	cr_assert_eq(with_device.backend->open(&with_device.backend_state, -1, &err), 0);
+	for (unsigned i = 0; i < CUDA_WORKERS + 4; i++) {
+		struct fill *fill;
+		err = (struct sl_error)SL_ERROR_INIT;
+		cr_assert_eq(fill_open(&fill, &with_device, &target, 1, &err), 0);
+		cr_assert_eq(fill_unit(fill, 0, &err), -EIO);
+		cr_assert(strstr(err.text, "no memory to hold a staged file"), "%s", err.text);
+		fill_close(fill);
+	}
+	cr_assert_eq(cuda_host_counts().launches, CUDA_WORKERS + 4);
+	with_device.backend->close(with_device.backend_state);
+	munmap(target.bytes, LEN);
+	close(none);
 }
