@@ -60,7 +60,7 @@ checkpoint()
 
 row()
 {
-	printf '| %-58s | %9s | %9s | %5s |\n' "$@"
+	printf '| %-64s | %9s | %9s | %5s |\n' "$@"
 }
 
 ratio()
@@ -181,10 +181,10 @@ for path in sorted(glob.glob(sys.argv[1] + "/*.safetensors")): s.load_file(path)
 	rm -rf "$plain"
 }
 
-# cost_row LABEL COMMAND…: the median of seven runs by time, as "SECONDS MIB".
+# cost_row LABEL COMMAND…: the median of seven runs by processor time, as "SECONDS MIB".
 cost_row()
 {
-	row "$1 (s, MiB)" $(for _ in 1 2 3 4 5 6 7; do "$work/cost" "${@:2}"; done | sort -n | sed -n 4p) -
+	row "$1 (CPU s, MiB)" $(for _ in 1 2 3 4 5 6 7; do "$work/cost" -c "${@:2}"; done | sort -n | sed -n 4p) -
 }
 
 # Costs without a plain file to compare with. A file of one rank is found when all ranks are planned. The first of two that
