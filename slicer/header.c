@@ -422,7 +422,7 @@ static bool are_unique(const struct sl_tensor *tensors, uint32_t n)
 static bool keep_tensors(struct parse *p, const struct sl_scanned *scanned)
 {
 	p->tensors = sl_arena_array(p->sink->tensors, scanned->n, sizeof(*p->tensors));
-	if (p->tensors)
+	if (p->tensors && scanned->n)
 		memcpy(p->tensors, scanned->tensors, scanned->n * sizeof(*p->tensors));
 	p->n = scanned->n;
 	return p->tensors != NULL;

@@ -181,14 +181,14 @@ for path in sorted(glob.glob(sys.argv[1] + "/*.safetensors")): s.load_file(path)
 	rm -rf "$plain"
 }
 
-# cost_row LABEL COMMAND…: the median of seven runs by time, as "SECONDS MIB".
+# cost_row LABEL COMMAND…: the median of seven runs by processor time, as "SECONDS MIB".
 cost_row()
 {
-	row "$1 (s, MiB)" $(for _ in 1 2 3 4 5 6 7; do "$work/cost" "${@:2}"; done | sort -n | sed -n 4p) -
+	row "$1 (CPU s, MiB)" $(for _ in 1 2 3 4 5 6 7; do "$work/cost" -c "${@:2}"; done | sort -n | sed -n 4p) -
 }
 
-# Costs without a plain file to compare with. A file of one rank is found when all ranks are planned. The first of two that
-# use the cache fills it.
+# Costs without a plain file to compare with. A file of one rank is found when all ranks are planned. 100,000 tensors, 91,991
+# and 497,220: the cache is filled before it is used.
 plan_costs()
 {
 	local model file=vllm/tp8/model-rank-0-part-1.safetensors
@@ -197,11 +197,11 @@ plan_costs()
 	checkpoint dsv3 deepseek-v3
 	checkpoint k3 kimi-k3
 	cost_row "llama-3.1-405b: open, plan 8 ranks" "$RANKFS" plan "$cache/405b" $file -o nocache
-	for model in "many 100,000 tensors" "dsv3 deepseek-v3, 91,991 tensors" "k3 kimi-k3, 497,220 tensors"; do
+	for model in "many qwen3-moe of 256 layers" "dsv3 deepseek-v3" "k3 kimi-k3"; do
 		cost_row "${model#* }: open" "$RANKFS" check "$cache/${model%% *}" -o nocache
 		cost_row "${model#* }: open, plan 8 ranks" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json -o nocache
 		"$RANKFS" check "$cache/${model%% *}" >/dev/null
-		cost_row "${model#* }: the same from the cache" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json
+		cost_row "${model#* }: from the cache" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json
 	done
 	cost_row "${model#* }: open, plan 16 ranks" "$RANKFS" cat "$cache/k3" vllm/tp16/config.json -o nocache
 }
