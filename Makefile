@@ -126,6 +126,10 @@ $(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs)
 
+$(B)/ops: $(B)/tests/bench/ops.o $(B)/libslicer.a
+	$(say) LINK $@
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs)
+
 $(fuzz_bin): $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -fsanitize=fuzzer -o $@ $^ $(slicer_libs)
@@ -180,7 +184,7 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/unit"
-kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case"
+kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case" tests/kernel/view.sh
 oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
 check: deps ## install what is missing, build all modes, run every test
@@ -201,7 +205,7 @@ check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
 
-check-kernel: $(B)/kernel-case ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
+check-kernel: $(B)/kernel-case $(B)/rankfs ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
 	tests/run.sh $(kernel_tests)
 
 check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inputs (FUZZ_SECONDS)
@@ -223,6 +227,9 @@ demo: deps ## mount a small checkpoint and show what is in it
 bench: $(B)/rankfs ## measure the mount against plain files
 	tests/bench.sh
 
+bench-ops: $(B)/ops ## measure what is computed for kernels against memcpy, one core
+	$(B)/ops
+
 bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 	tests/bench.sh --quick
 
@@ -242,4 +249,4 @@ help: ## this list
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
 .PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-fuzz build-fuzz fuzz-targets \
-	check-engines layers demo bench bench-quick format clean help
+	check-engines layers demo bench bench-ops bench-quick format clean help

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 build="gcc libc6-dev make pkg-config libfuse3-dev libjsmn-dev liblz4-dev"
 libfuse="meson ninja-build dpkg-dev debian-archive-keyring xz-utils"
-tests="libcriterion-dev fuse3 python3 python3-venv clang libclang-rt-dev clang-format attr mount util-linux procps"
+tests="libcriterion-dev fuse3 python3 python3-numpy python3-venv clang libclang-rt-dev clang-format attr mount util-linux procps"
 
 installed()
 {

@@ -11,6 +11,7 @@
 #include "fs/origin.h"
 #include "fs/print.h"
 #include "fs/usual.h"
+#include "slicer/post.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -60,6 +61,8 @@ static void print_tensor(struct plan *plan, const struct sl_output *tensor)
 	printf(" %s ", sl_dtypes[tensor->dtype].name);
 	origin_print_shape(stdout, tensor->shape, tensor->n_dims);
 	fputs(" = ", stdout);
+	if (tensor->made)
+		printf("%s: ", tensor->made->name);
 	origin_print(stdout, plan->origins, tensor);
 	putchar('\n');
 }
@@ -108,6 +111,8 @@ static int json_tensor(struct plan *plan, const struct sl_output *tensor, struct
 	json_begin(&plan->json, NULL, '{');
 	json_string(&plan->json, "name", tensor->name);
 	json_string(&plan->json, "dtype", sl_dtypes[tensor->dtype].name);
+	if (tensor->made)
+		json_string(&plan->json, "recipe", tensor->made->name);
 	json_begin(&plan->json, "shape", '[');
 	for (unsigned d = 0; d < tensor->n_dims; d++)
 		json_number(&plan->json, NULL, tensor->shape[d]);

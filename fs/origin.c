@@ -6,6 +6,7 @@
 #include "fs/origin.h"
 #include "fs/print.h"
 #include "fs/values.h"
+#include "slicer/transform.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -329,20 +330,28 @@ static void print_data(FILE *out, const struct origin_walk *walk, const struct s
 /* One lane of a term: a piece, repeated `repeats` times with that many bytes of source in between. */
 static void print_lane(FILE *out, const struct origin_walk *walk, const struct origin_term *term, uint32_t lane);
 
-/* Parts side by side, what is scaled and by what, or what is enlarged. */
+/* Of what a transform works on, experts have too much to name. */
+enum { PARTS_SHOWN = 8 };
+
+/* Parts side by side, what is scaled and by what, what is enlarged, or what is computed from. */
 static void print_compound(FILE *out, const struct origin_walk *walk, const struct sl_piece *p)
 {
 	const struct sl_compound *c = p->compound;
-	const char *between = p->op == SL_OP_COLUMNS ? " ++ " : " x ";
+	const char *between = p->op == SL_OP_COLUMNS ? " ++ " : p->op == SL_OP_TRANSFORM ? ", " : " x ";
+	uint32_t shown = p->op == SL_OP_TRANSFORM && c->n > PARTS_SHOWN ? PARTS_SHOWN : c->n;
 
+	if (p->op == SL_OP_TRANSFORM)
+		fputs(sl_transforms[c->transform->id]->name, out);
 	fputs(p->op == SL_OP_COLUMNS ? "(by columns: " : "(", out);
-	for (uint32_t i = 0; i < c->n; i++) {
+	for (uint32_t i = 0; i < shown; i++) {
 		const struct origin_term part = {
 			.len = c->parts[i].len, .pieces = &c->parts[i], .n_lanes = 1, .repeats = 1, .merged = 1
 		};
 		fputs(i ? between : "", out);
 		print_lane(out, walk, &part, 0);
 	}
+	if (shown < c->n)
+		fprintf(out, ", and %" PRIu32 " more", c->n - shown);
 	if (p->op == SL_OP_SCALE)
 		fprintf(out, " a block of %u x %u", c->block[0], c->block[1]);
 	else if (p->op == SL_OP_REPEAT)

@@ -62,6 +62,7 @@ struct sl_engine {
 	bool fused;	     /* holds q, k, v and gate, up as one matrix each */
 	bool native_dtype;   /* keeps each tensor's own dtype (else: all in the model's dtype) */
 	bool kv_buffers;     /* holds the four attention scale buffers of each layer */
+	bool weights_only;   /* without the scales of the KV cache, stored or not */
 	bool stages;	     /* knows pipeline stages */
 	bool as_stored;	     /* takes stored tensors: no dtype to ask for, experts as its own rules say */
 	bool undivided;	     /* weight files are not split by size */

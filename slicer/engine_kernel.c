@@ -24,30 +24,71 @@ static bool suits_deepgemm(const struct sl_module *module, uint64_t n, uint64_t 
 }
 
 /* Names of experts' tensors, as recipes call them. */
-#define WEIGHTS(name) "w13_" name "=w13|w2_" name "=w2"
-#define SCALES(name)  "w13_" name "=w13_scale|w2_" name "=w2_scale"
-#define ZEROS(name)   "w13_" name "=w13_zp|w2_" name "=w2_zp"
+#define WEIGHTS(name)  "w13_" name "=w13|w2_" name "=w2"
+#define SCALES(name)   "w13_" name "=w13_scale|w2_" name "=w2_scale"
+#define ZEROS(name)    "w13_" name "=w13_zp|w2_" name "=w2_zp"
 #define ONLINE_EXPERTS WEIGHTS("weight") "|w13_weight@all=w13@all|w2_weight@all=w2@all"
-#define NATIVE	      (K(AUTO) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM))
+#define NATIVE	       (K(AUTO) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM))
 
 /* Global scales of NVFP4 experts before the kernel's own recipe, and what that one makes. */
-#define GLOBALS_CT       { .recipe = "nvfp4_moe_global_ct", .in = SCALES_2("weight_global_scale", "input_global_scale"), .out = SCALES_2_HELD }
-#define GLOBALS_MODELOPT { .recipe = "nvfp4_moe_global_modelopt", .in = SCALES_2("weight_scale_2", "input_scale"), .out = SCALES_2_HELD }
+#define GLOBALS_CT                                                                                            \
+	{                                                                                                     \
+		.recipe = "nvfp4_moe_global_ct", .in = SCALES_2("weight_global_scale", "input_global_scale"), \
+		.out = SCALES_2_HELD                                                                          \
+	}
+#define GLOBALS_MODELOPT                                                                                \
+	{                                                                                               \
+		.recipe = "nvfp4_moe_global_modelopt", .in = SCALES_2("weight_scale_2", "input_scale"), \
+		.out = SCALES_2_HELD                                                                    \
+	}
 #define SCALES_2(weight, input) \
 	"w13_" weight "=w13_scale_2|w2_" weight "=w2_scale_2|w13_" input "=a13_scale|w2_" input "=a2_scale"
 #define SCALES_2_HELD \
 	"w13_scale_2=w13_weight_scale_2|w2_scale_2=w2_weight_scale_2|a13_scale=w13_input_scale|a2_scale=w2_input_scale"
-#define NVFP4(weight, name, ...) { .recipe = name, .in = WEIGHTS(weight) "|" SCALES("weight_scale") "|" SCALES_2("weight_scale_2", "input_scale"), .out = "w13=w13_weight|w2=w2_weight", __VA_ARGS__ }
-#define NVFP4_EXPERTS(format, globals, weight) \
-	{ .storage = format, .kind = SL_EXPERTS, .gpus = GPU(SM100), .kernels = K(AUTO) | K(TRTLLM), .says = "FlashInfer TRT-LLM", .steps = { globals, NVFP4(weight, "trtllm_nvfp4") } }, \
-	{ .storage = format, .kind = SL_EXPERTS, .gpus = GPU(SM100), .kernels = K(CUTLASS), .says = "CUTLASS", .steps = { globals, NVFP4(weight, "nvfp4_moe", .backend = "VLLM_CUTLASS") } }, \
-	{ .storage = format, .kind = SL_EXPERTS, .gpus = GPU(SM100), .kernels = K(FLASHINFER), .says = "FlashInfer CUTLASS", .steps = { globals, NVFP4(weight, "nvfp4_moe", .backend = "FLASHINFER_CUTLASS") } }, \
-	{ .storage = format, .kind = SL_EXPERTS, .gpus = NVIDIA, .kernels = K(MARLIN), .says = "Marlin", .steps = { globals, NVFP4(weight, "marlin_moe_nvfp4") } }, \
-	{ .storage = format, .kind = SL_EXPERTS, .gpus = GPU(SM80) | GPU(SM89) | GPU(SM90), .kernels = K(AUTO), .says = "Marlin", .steps = { globals, NVFP4(weight, "marlin_moe_nvfp4") } }
+#define NVFP4(weight, name, ...)                                                                                \
+	{                                                                                                       \
+		.recipe = name,                                                                                 \
+		.in = WEIGHTS(weight) "|" SCALES("weight_scale") "|" SCALES_2("weight_scale_2", "input_scale"), \
+		.out = "w13=w13_weight|w2=w2_weight", __VA_ARGS__                                               \
+	}
+#define NVFP4_EXPERTS(format, globals, weight)                                                                        \
+	{ .storage = format,                                                                                          \
+	  .kind = SL_EXPERTS,                                                                                         \
+	  .gpus = GPU(SM100),                                                                                         \
+	  .kernels = K(AUTO) | K(TRTLLM),                                                                             \
+	  .says = "FlashInfer TRT-LLM",                                                                               \
+	  .steps = { globals, NVFP4(weight, "trtllm_nvfp4") } },                                                      \
+		{ .storage = format,                                                                                  \
+		  .kind = SL_EXPERTS,                                                                                 \
+		  .gpus = GPU(SM100),                                                                                 \
+		  .kernels = K(CUTLASS),                                                                              \
+		  .says = "CUTLASS",                                                                                  \
+		  .steps = { globals, NVFP4(weight, "nvfp4_moe", .backend = "VLLM_CUTLASS") } },                      \
+		{ .storage = format,                                                                                  \
+		  .kind = SL_EXPERTS,                                                                                 \
+		  .gpus = GPU(SM100),                                                                                 \
+		  .kernels = K(FLASHINFER),                                                                           \
+		  .says = "FlashInfer CUTLASS",                                                                       \
+		  .steps = { globals, NVFP4(weight, "nvfp4_moe", .backend = "FLASHINFER_CUTLASS") } },                \
+		{ .storage = format,                                                                                  \
+		  .kind = SL_EXPERTS,                                                                                 \
+		  .gpus = NVIDIA,                                                                                     \
+		  .kernels = K(MARLIN),                                                                               \
+		  .says = "Marlin",                                                                                   \
+		  .steps = { globals, NVFP4(weight, "marlin_moe_nvfp4") } },                                          \
+	{                                                                                                             \
+		.storage = format, .kind = SL_EXPERTS, .gpus = GPU(SM80) | GPU(SM89) | GPU(SM90), .kernels = K(AUTO), \
+		.says = "Marlin", .steps = {                                                                          \
+			globals,                                                                                      \
+			NVFP4(weight, "marlin_moe_nvfp4")                                                             \
+		}                                                                                                     \
+	}
 
-#define BY_IDENTITY "vLLM multiplies kv_b_proj with an identity matrix there, whose rounding is the kernel's: it is not known exactly"
+#define BY_IDENTITY \
+	"vLLM multiplies kv_b_proj with an identity matrix there, whose rounding is the kernel's: it is not known exactly"
 #define NO_DEEPGEMM(word) "add " word " to the layout, and start vLLM with VLLM_USE_DEEP_GEMM=0"
-#define MACHETE "vLLM takes Machete there, whose layout is not known exactly: add -marlin to the layout, and start vLLM with VLLM_DISABLED_KERNELS=MacheteLinearKernel"
+#define MACHETE \
+	"vLLM takes Machete there, whose layout is not known exactly: add -marlin to the layout, and start vLLM with VLLM_DISABLED_KERNELS=MacheteLinearKernel"
 
 /* clang-format off */
 #define KEEP(format, what, on, with, name) { .storage = format, .kind = what, .gpus = on, .kernels = with, .says = name }

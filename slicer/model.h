@@ -57,7 +57,7 @@ struct sl_model {
 	uint64_t n_ignored;    /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
 	uint64_t total_bytes;  /* of all tensors */
 	struct sl_note *notes; /* remarks for the user, the shards' own included */
-	unsigned gpu; /* 1 + enum sl_gpu: whose kernels are served where a layout names none; 0: sm90 */
+	unsigned gpu;	       /* 1 + enum sl_gpu: whose kernels are served where a layout names none; 0: sm90 */
 	const struct sl_backend *backend; /* computes transforms; NULL: the processor. Set before views are opened */
 	void *backend_state;
 };

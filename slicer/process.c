@@ -75,7 +75,7 @@ static bool ends_with(const char *name, const char *end)
 
 /* ---- choices ---- */
 
-static enum sl_module_kind kind_of(const struct sl_weight *row)
+enum sl_module_kind sl_module_kind(const struct sl_weight *row)
 {
 	if (sl_is_expert(row))
 		return SL_EXPERTS;
@@ -93,7 +93,7 @@ static enum sl_gpu gpu_of(const struct sl_layout *layout, enum sl_gpu otherwise)
 static const struct sl_choice *choose(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_gpu gpu,
 				      const struct sl_module *module, uint64_t n, uint64_t k)
 {
-	enum sl_module_kind kind = kind_of(module->row);
+	enum sl_module_kind kind = sl_module_kind(module->row);
 
 	for (const struct sl_choice *c = engine->choices; c->storage; c++) {
 		unsigned online = c->online ? c->online : 1u << SL_ONLINE_NONE;
@@ -163,11 +163,11 @@ static void set_facts(const struct sl_plan *plan, const struct sl_module *module
 		facts->block[0] = facts->block[1] = 128;
 	for (unsigned i = 0; i < facts->n_widths; i++)
 		facts->widths[i] = modules[0].widths[i];
-	if (kind_of(modules[0].row) == SL_EXPERTS) {
+	if (sl_module_kind(modules[0].row) == SL_EXPERTS) {
 		facts->inter = rows_of(&modules[0]) / 2;
 		facts->hidden = rows_of(&modules[n - 1]);
 	}
-	if (kind_of(modules[0].row) == SL_LATENT)
+	if (sl_module_kind(modules[0].row) == SL_LATENT)
 		set_latent(plan, &modules[0], facts);
 }
 
@@ -352,10 +352,10 @@ static unsigned joined(const struct process *p, uint32_t m)
 	const char *name = p->loaded.tensors[first->first].name;
 	unsigned n = 1;
 
-	while (kind_of(first->row) == SL_EXPERTS && m + n < p->loaded.n_modules) {
+	while (sl_module_kind(first->row) == SL_EXPERTS && m + n < p->loaded.n_modules) {
 		const struct sl_module *next = &p->loaded.modules[m + n];
 		const char *other = p->loaded.tensors[next->first].name;
-		if (kind_of(next->row) != SL_EXPERTS || prefix_len(other) != prefix_len(name) ||
+		if (sl_module_kind(next->row) != SL_EXPERTS || prefix_len(other) != prefix_len(name) ||
 		    memcmp(other, name, prefix_len(name)) != 0)
 			break;
 		n++;
@@ -416,7 +416,7 @@ static int process_all(struct process *p)
 
 	for (uint32_t i = 0, m = 0, n; i < p->loaded.n_tensors && !ret;) {
 		if (m < p->loaded.n_modules && p->loaded.modules[m].first == i &&
-		    kind_of(p->loaded.modules[m].row) != SL_OTHER) {
+		    sl_module_kind(p->loaded.modules[m].row) != SL_OTHER) {
 			n = joined(p, m);
 			ret = process_modules(p, m, n);
 			i = p->loaded.modules[m + n - 1].first + p->loaded.modules[m + n - 1].n;
@@ -483,7 +483,7 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 	enum sl_gpu gpu = gpu_of(layout, model->gpu ? (enum sl_gpu)(model->gpu - 1) : SL_SM90);
 	struct sl_matrix size;
 
-	if (!bound->storage || kind_of(row) == SL_OTHER)
+	if (!bound->storage || sl_module_kind(row) == SL_OTHER)
 		return 0;
 	if (r && sl_are_fused(sl_row_in(engine, &model->arch->stacks[s].weights[r - 1]), row))
 		return 0;

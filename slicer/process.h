@@ -64,6 +64,9 @@ struct sl_model;
 struct sl_plan;
 struct sl_engine;
 
+/* What a row of an architecture is to who processes it. */
+enum sl_module_kind sl_module_kind(const struct sl_weight *row);
+
 /* The tensors that the engine's architecture has, then processed: for sl_engine.plan. */
 int sl_process_plan(struct sl_plan *plan) SL_MUST_CHECK;
 

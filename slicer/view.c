@@ -782,7 +782,7 @@ static bool wants_whole(const struct sl_plan *plan, const struct group *g)
 	const struct sl_weight *row = row_of(plan, g, g->first);
 	enum sl_online online = plan->view->layout.online;
 
-	return plan->tp > 1 && row->in != SL_NO_AXIS &&
+	return plan->tp > 1 && sl_module_kind(row) != SL_OTHER &&
 	       (online == SL_ONLINE_TENSOR || (online == SL_ONLINE_CHANNEL && row->role == SL_ROW));
 }
 
@@ -947,7 +947,8 @@ static int add_attentions(struct sl_plan *plan, const struct group *g)
 
 	for (unsigned i = 0; i < SL_ATTNS_MAX && !ret; i++) {
 		const struct sl_attention *attn = &stack->attns[i];
-		if (attn->name && (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
+		if (attn->name && !plan->engine->weights_only &&
+		    (!attn->when || attn->when(&plan->model->config, stack->part, g->layer)))
 			ret = plan->engine->kv_buffers ? add_kv_buffers(plan, g, attn)
 			      : plan->engine->sglang   ? add_sglang_scales(plan, g, attn)
 						       : add_stored_scales(plan, g, attn);

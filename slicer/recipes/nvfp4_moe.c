@@ -16,7 +16,8 @@ static int add_numbers(const struct sl_post *post, const char *name, bool invers
 
 	if (!s)
 		return 0;
-	if (s->dtype != SL_F32 || s->n_dims == 0 || s->n_dims > 2 || s->len == 0 || (s->n_dims == 2 && s->shape[1] != 2))
+	if (s->dtype != SL_F32 || s->n_dims == 0 || s->n_dims > 2 || s->len == 0 ||
+	    (s->n_dims == 2 && s->shape[1] != 2))
 		return sl_fail(post->plan->err, EINVAL, "%s%s is not one or two F32 numbers an expert",
 			       SL_ESC(post->prefix), name);
 	firsts = firsts && s->n_dims == 2;

@@ -128,49 +128,71 @@ static AVX2 void words_8(const unsigned char *from, uint64_t pitch, unsigned cha
 
 /* ---- rows ---- */
 
-/* Four tiles, one below the other, of 32 bytes of 64 rows: 8 bytes of each are a tile's. */
-static AVX2 void rows_4(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride)
+/* What four tiles, one below the other, have for one a: of 32 bytes of 8 rows, 8 bytes for a tile. */
+static inline AVX2 void rows_4_strip(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride)
 {
 	const __m256i mask = _mm256_set1_epi8(15),
 		      mix = _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, 0, 1, 8, 9, 2, 3, 10,
 					     11, 4, 5, 12, 13, 6, 7, 14, 15);
+	__m256i p[8], even[4], odd[4];
 
-	for (int a = 0; a < 8; a++) {
-		__m256i p[8], even[4], odd[4];
-		for (int v = 0; v < 8; v++) { /* low nibbles of rows 0 … 7 and 8 … 15 joined, then the high ones */
-			__m256i x = load(from + (uint64_t)(8 * v + a) * pitch), low = _mm256_and_si256(x, mask),
-				high = _mm256_andnot_si256(mask, x);
-			low = _mm256_or_si256(low, _mm256_srli_epi64(low, 28));
-			high = _mm256_or_si256(high, _mm256_slli_epi64(high, 28));
-			p[v] = _mm256_blend_epi32(low, high, 0xAA);
-		}
-		for (int w = 0; w < 4; w++) {
-			even[w] = _mm256_shuffle_epi8(_mm256_unpacklo_epi8(p[2 * w], p[2 * w + 1]), mix);
-			odd[w] = _mm256_shuffle_epi8(_mm256_unpackhi_epi8(p[2 * w], p[2 * w + 1]), mix);
-		}
-		turn_4(even, to + 64 * a, to + 2 * stride + 64 * a);
-		turn_4(odd, to + stride + 64 * a, to + 3 * stride + 64 * a);
+	for (int v = 0; v < 8; v++) { /* low nibbles of rows 0 … 7 and 8 … 15 joined, then the high ones */
+		__m256i x = load(from + (uint64_t)(8 * v) * pitch), low = _mm256_and_si256(x, mask),
+			high = _mm256_andnot_si256(mask, x);
+		low = _mm256_or_si256(low, _mm256_srli_epi64(low, 28));
+		high = _mm256_or_si256(high, _mm256_slli_epi64(high, 28));
+		p[v] = _mm256_blend_epi32(low, high, 0xAA);
 	}
+	for (int w = 0; w < 4; w++) {
+		even[w] = _mm256_shuffle_epi8(_mm256_unpacklo_epi8(p[2 * w], p[2 * w + 1]), mix);
+		odd[w] = _mm256_shuffle_epi8(_mm256_unpackhi_epi8(p[2 * w], p[2 * w + 1]), mix);
+	}
+	turn_4(even, to, to + 2 * stride);
+	turn_4(odd, to + stride, to + 3 * stride);
 }
 
-/* The same of 64 bytes of 64 rows. */
-static AVX2 void rows_8(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride)
+/* The same of two tiles, of 32 bytes. */
+static inline AVX2 void rows_8_half(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride)
 {
 	const __m256i mix = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15, 0, 8, 1, 9, 2, 10, 3,
 					     11, 4, 12, 5, 13, 6, 14, 7, 15);
+	__m256i v[8];
 
-	for (int a = 0; a < 8; a++) {
-		for (int half = 0; half < 2; half++) {
-			unsigned char *tile = to + (uint64_t)(2 * half) * stride + 128 * a;
-			__m256i v[8];
-			for (int i = 0; i < 8; i++)
-				v[i] = _mm256_shuffle_epi8(load(from + (uint64_t)(8 * i + a) * pitch + 32 * half), mix);
-			turn_8(v);
-			for (int i = 0; i < 4; i++) {
-				store(tile + 32 * i, v[i]);
-				store(tile + stride + 32 * i, v[i + 4]);
-			}
-		}
+	for (int i = 0; i < 8; i++)
+		v[i] = _mm256_shuffle_epi8(load(from + (uint64_t)(8 * i) * pitch), mix);
+	turn_8(v);
+	for (int i = 0; i < 4; i++) {
+		store(to + 32 * i, v[i]);
+		store(to + stride + 32 * i, v[i + 4]);
+	}
+}
+
+/* Rows of the output lie far apart, which no processor foresees: a line of the tiles that come next for each that is made. */
+static inline AVX2 void foresee(const unsigned char *to, uint64_t stride, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < 4; i++) {
+		for (uint64_t at = 0; at < bytes; at += 64)
+			__builtin_prefetch(to + (4 + i) * stride + at, 1);
+	}
+}
+
+/* Four tiles of 64 rows. */
+static AVX2 void rows_4(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride, bool more)
+{
+	for (uint64_t a = 0; a < 8; a++) {
+		if (more)
+			foresee(to + 64 * a, stride, 64);
+		rows_4_strip(from + a * pitch, pitch, to + 64 * a, stride);
+	}
+}
+
+static AVX2 void rows_8(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride, bool more)
+{
+	for (uint64_t a = 0; a < 8; a++) {
+		if (more)
+			foresee(to + 128 * a, stride, 128);
+		rows_8_half(from + a * pitch, pitch, to + 128 * a, stride);
+		rows_8_half(from + a * pitch + 32, pitch, to + 2 * stride + 128 * a, stride);
 	}
 }
 
@@ -273,9 +295,9 @@ static AVX2 void last_rows(const struct source *source, uint64_t bits, uint64_t 
 	for (uint64_t r = 0; r < WIDTH; r++)
 		memcpy(rows + r * width, source->from + r * source->pitch, n * 2 * bits);
 	if (bits == 4)
-		rows_4(rows, width, tiles, size);
+		rows_4(rows, width, tiles, size, false);
 	else
-		rows_8(rows, width, tiles, size);
+		rows_8(rows, width, tiles, size, false);
 	for (uint64_t i = 0; i < n; i++)
 		memcpy(to + i * stride, tiles + i * size, size);
 }
@@ -287,9 +309,9 @@ static AVX2 void rows(const struct source *source, uint64_t bits, uint64_t n, un
 
 	for (; n >= 4; n -= 4, s.from += 8 * bits, to += 4 * stride) {
 		if (bits == 4)
-			rows_4(s.from, s.pitch, to, stride);
+			rows_4(s.from, s.pitch, to, stride, n >= 8);
 		else
-			rows_8(s.from, s.pitch, to, stride);
+			rows_8(s.from, s.pitch, to, stride, n >= 8);
 	}
 	if (n)
 		last_rows(&s, bits, n, to, stride);

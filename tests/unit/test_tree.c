@@ -106,7 +106,7 @@ Test(tree, root)
 	begin();
 	cr_expect_str_eq(
 		names("/"),
-		"README.txt source vllm vllm@0.28 vllm@0.24 vllm@0.20 sglang hf airllm dcp serverlessllm tensors .rankfs");
+		"README.txt source vllm vllm@0.28 vllm@0.24 vllm@0.20 sglang hf airllm dcp serverlessllm kernel tensors .rankfs");
 	cr_expect_str_eq(names(".rankfs"), "status stats settings version");
 	cr_expect_eq(find(""), tree_root(tree));
 	cr_expect_eq(find("vllm"), find("//vllm/./"));

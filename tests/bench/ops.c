@@ -1,0 +1,293 @@
+/*
+ * ops - how fast transforms are on one core: ops [NAME…]  prints a line for each.
+ *
+ * A transform reads 64 MiB of memory that is not in a cache and writes what it makes of it, as sl_transform_read() drives it for a
+ * reader who wants all; memcpy, of as many bytes read and written together, is timed in between. "read" is all of that, "run" the
+ * transform's own function alone, whose input has just been brought near. Medians of 9; GB/s count what is read and what is written.
+ */
+#include "slicer/model.h"
+#include "slicer/transform.h"
+#include "slicer/transforms/marlin_scales.h"
+#include "slicer/transforms/repack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { ROUNDS = 9 };
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- a backend that looks at the clock ---- */
+
+static double in_run;
+
+static int run_timed(void *state, unsigned id, const struct sl_args *args, const struct sl_block *block,
+		     struct sl_error *err)
+{
+	double start = now();
+
+	(void)state, (void)err;
+	sl_transforms[id]->run(args, block);
+	in_run += now() - start;
+	return 0;
+}
+
+static const struct sl_backend timed = { "timed", NULL, run_timed, NULL };
+
+/* ---- what is measured ---- */
+
+/* One transform: sizes of the output and of each input, and its parameters. Streams are added to it. */
+static struct sl_transform op(enum sl_transform_id id, uint64_t batch, uint64_t rows, uint64_t row_bytes)
+{
+	return (struct sl_transform){ .id = id, .args = { .batch = batch, .rows = rows, .row_bytes = row_bytes } };
+}
+
+static void input(struct sl_transform *t, uint64_t rows, uint64_t row_bytes)
+{
+	t->args.in[t->n_inputs].rows = rows;
+	t->args.in[t->n_inputs].row_bytes = row_bytes;
+	t->n_inputs++;
+}
+
+enum { K = 4096 };
+
+/* A linear layer of 64 MiB. */
+static struct sl_transform tiles(uint64_t bits, enum sl_packing from)
+{
+	uint64_t n = (uint64_t)(64 << 20) * 8 / bits / K;
+	struct sl_transform t = op(SL_T_REPACK, 1, K / 16, n * 2 * bits);
+
+	t.args.p[SL_REPACK_BITS] = bits;
+	t.args.p[SL_REPACK_FROM] = from;
+	t.args.p[SL_REPACK_TO] = SL_TO_TILES;
+	if (from == SL_FROM_WORDS)
+		input(&t, K * bits / 32, n * 4);
+	else if (from == SL_FROM_ROWS)
+		input(&t, n, K * bits / 8);
+	else
+		input(&t, K, n * bits / 8);
+	return t;
+}
+
+static struct sl_transform tiles_4_words(void)
+{
+	return tiles(4, SL_FROM_WORDS);
+}
+
+static struct sl_transform tiles_4_rows(void)
+{
+	return tiles(4, SL_FROM_ROWS);
+}
+
+static struct sl_transform tiles_4_awq(void)
+{
+	return tiles(4, SL_FROM_AWQ);
+}
+
+static struct sl_transform tiles_8_words(void)
+{
+	return tiles(8, SL_FROM_WORDS);
+}
+
+static struct sl_transform tiles_8_rows(void)
+{
+	return tiles(8, SL_FROM_ROWS);
+}
+
+static struct sl_transform tiles_8_awq(void)
+{
+	return tiles(8, SL_FROM_AWQ);
+}
+
+static struct sl_transform awq_to_words(void)
+{
+	struct sl_transform t = op(SL_T_REPACK, 1, K / 8, (64 << 20) / (K / 8));
+
+	t.args.p[SL_REPACK_BITS] = 4;
+	t.args.p[SL_REPACK_FROM] = SL_FROM_AWQ;
+	t.args.p[SL_REPACK_TO] = SL_TO_WORDS;
+	input(&t, K, (64 << 20) / K);
+	return t;
+}
+
+/* Scales of `size` bytes, 64 MiB of them. */
+static struct sl_transform scales(enum sl_scale_kind kind, uint64_t size, uint64_t size_out, bool turned)
+{
+	uint64_t groups = 256, n = (64 << 20) / size / groups;
+	struct sl_transform t = op(SL_T_MARLIN_SCALES, 1, groups, n * size_out);
+
+	t.args.p[SL_SCALES_KIND] = kind;
+	t.args.p[SL_SCALES_SWAP] = size_out == 1;
+	t.args.p[SL_SCALES_TURNED] = turned;
+	t.args.p[SL_SCALES_HALF] = t.args.p[SL_SCALES_REAL] = n;
+	t.args.p[SL_SCALES_REPEAT] = 1;
+	t.args.p[SL_SCALES_FROM] = SL_F32;
+	t.args.p[SL_SCALES_TO] = SL_BF16;
+	input(&t, turned ? n : groups, (turned ? groups : n) * size);
+	return t;
+}
+
+static struct sl_transform scales_2(void)
+{
+	return scales(SL_SCALE_KEEP, 2, 2, false);
+}
+
+static struct sl_transform scales_2_turned(void)
+{
+	return scales(SL_SCALE_KEEP, 2, 2, true);
+}
+
+static struct sl_transform scales_nvfp4(void)
+{
+	return scales(SL_SCALE_NVFP4, 1, 1, true);
+}
+
+static struct sl_transform scales_fp8(void)
+{
+	return scales(SL_SCALE_FUSED, 4, 2, true);
+}
+
+/* clang-format off */
+/* To add one: a line here, and a function that gives sizes and parameters. */
+static const struct op {
+	const char *name;
+	struct sl_transform (*make)(void);
+} ops[] = {
+	{ "marlin tiles, 4 bits, words (GPTQ)", tiles_4_words },
+	{ "marlin tiles, 4 bits, rows (CT, FP4)", tiles_4_rows },
+	{ "marlin tiles, 4 bits, AWQ", tiles_4_awq },
+	{ "marlin tiles, 8 bits, words (GPTQ)", tiles_8_words },
+	{ "marlin tiles, 8 bits, rows (CT, FP8)", tiles_8_rows },
+	{ "marlin tiles, 8 bits, AWQ", tiles_8_awq },
+	{ "AWQ to words, 4 bits", awq_to_words },
+	{ "marlin scales, 16 bits [G, N]", scales_2 },
+	{ "marlin scales, 16 bits [N, G]", scales_2_turned },
+	{ "marlin scales, NVFP4 [N, G]", scales_nvfp4 },
+	{ "marlin scales, FP8's F32 [N, G]", scales_fp8 },
+};
+/* clang-format on */
+
+/* ---- measuring ---- */
+
+static void *memory(uint64_t len)
+{
+	void *bytes = malloc(len);
+
+	if (!bytes) {
+		fprintf(stderr, "ops: out of memory\n");
+		exit(1);
+	}
+	memset(bytes, 1, len);
+	return bytes;
+}
+
+/* Each input random bytes in memory of its own. */
+static uint64_t add_streams(struct sl_transform *t, struct sl_piece *pieces)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < t->n_inputs; i++) {
+		uint64_t row_bytes = t->args.in[i].row_bytes, member = t->args.in[i].rows * row_bytes,
+			 len = t->args.batch * member;
+		unsigned char *bytes = memory(len);
+		uint32_t seed = 1;
+		for (uint64_t b = 0; b < len; b++)
+			bytes[b] = (unsigned char)((seed = seed * 1664525 + 1013904223) >> 24);
+		pieces[i] = (struct sl_piece){ .len = len, .data = bytes, .op = SL_OP_DATA };
+		t->in[i] = (struct sl_stream){ &pieces[i], 1, 0, member, row_bytes };
+		sum += len;
+	}
+	return sum;
+}
+
+static void add_facts(struct sl_transform *t)
+{
+	const struct sl_transform_row *row = sl_transforms[t->id];
+
+	if (row->facts_len)
+		t->facts = calloc(1, sizeof(*t->facts) + row->facts_len(&t->args));
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double *seconds)
+{
+	qsort(seconds, ROUNDS, sizeof(*seconds), by_size);
+	return seconds[ROUNDS / 2];
+}
+
+static int measure(const struct op *o)
+{
+	static struct sl_model model = { .backend = &timed };
+	struct sl_error err = SL_ERROR_INIT;
+	struct sl_piece pieces[SL_INPUTS_MAX];
+	struct sl_transform t = o->make();
+	uint64_t out = sl_transform_len(&t.args), in = add_streams(&t, pieces), half = (in + out) / 2;
+	unsigned char *dst = memory(out), *from = memory(half), *to = memory(half);
+	double copied[ROUNDS], all[ROUNDS], alone[ROUNDS];
+
+	add_facts(&t);
+	int ret = sl_transform_check(&t, &err);
+	if (!ret)
+		ret = sl_transform_read(&model, &t, 0, out, dst, &err);
+	for (int i = 0; i < ROUNDS && !ret; i++) {
+		double start = now();
+		memcpy(to, from, half);
+		copied[i] = now() - start;
+		in_run = 0;
+		start = now();
+		ret = sl_transform_read(&model, &t, 0, out, dst, &err);
+		all[i] = now() - start;
+		alone[i] = in_run;
+	}
+	if (ret) {
+		fprintf(stderr, "ops: %s: %s\n", o->name, err.text);
+		return 1;
+	}
+	double copy = median(copied), read = median(all), run = median(alone), gb = (double)(in + out) / 1e9;
+	printf("%-38s memcpy %5.2f   run %5.2f GB/s, %4.2f   read %5.2f GB/s, %4.2f\n", o->name, gb / copy, gb / run,
+	       copy / run, gb / read, copy / read);
+	for (unsigned i = 0; i < t.n_inputs; i++)
+		free((void *)(uintptr_t)pieces[i].data);
+	free(t.facts);
+	free(dst);
+	free(from);
+	free(to);
+	return 0;
+}
+
+static bool is_wanted(const struct op *o, char **names)
+{
+	bool wanted = !*names;
+
+	for (; *names; names++)
+		wanted |= strstr(o->name, *names) != NULL;
+	return wanted;
+}
+
+int main(int argc, char **argv)
+{
+	int status = 0;
+
+	(void)argc;
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		if (is_wanted(&ops[i], argv + 1))
+			status |= measure(&ops[i]);
+		fflush(stdout);
+	}
+	return status;
+}
