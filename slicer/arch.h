@@ -160,6 +160,7 @@ enum sl_arch_flags {
 	SL_EXPERT_GROUPS = 32, /* routing by n_group groups of experts: vLLM spreads no others round robin */
 	SL_NO_F16 = 16,	       /* numerically unstable in F16: vLLM refuses it and takes BF16 */
 	SL_SGLANG_STAGES = 128, /* what SGLang's pipeline stages hold of it is known */
+	SL_NORMALIZER = 256,	/* SGLang has a tensor of the factor of its embeddings, sqrt(hidden) */
 };
 
 struct sl_arch {

@@ -168,14 +168,14 @@ int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine
 	return ret ? ret : sl_process_check(model, engine, layout, err);
 }
 
-/* As configured, F32 as BF16 for Gemma, as F16 for others (model_config.py, _get_and_verify_dtype). */
+/* As configured, but F32 as BF16 for Gemma, as F16 for others (model_config.py, _get_and_verify_dtype). */
 enum sl_dtype sl_sglang_dtype(const struct sl_model *model)
 {
 	int dtype = sl_config_dtype(&model->config, NULL);
 
 	if (dtype == SL_F16 || dtype == SL_BF16)
 		return (enum sl_dtype)dtype;
-	return strncmp(model->config.architecture, "Gemma", 5) == 0 ? SL_BF16 : SL_F16;
+	return model->arch->flags & SL_NO_F16 ? SL_BF16 : SL_F16;
 }
 
 /* What does not divide goes to the last stages (distributed/utils.py, get_pp_indices). */
@@ -200,7 +200,7 @@ int sl_sglang_plan(struct sl_plan *plan)
 {
 	int ret = 0;
 
-	if (strcmp(plan->model->config.architecture, "Gemma2ForCausalLM") == 0)
+	if (plan->model->arch->flags & SL_NORMALIZER)
 		ret = add_normalizer(plan);
 	return ret ? ret : sl_process_plan(plan);
 }
