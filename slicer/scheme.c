@@ -336,7 +336,8 @@ static int read_numbers(struct sl_quant *quant, const struct sl_json *json, stru
 	return 0;
 }
 
-/* GPTQ with act-order in groups permutes columns between ranks: vLLM refuses it since 0.3x. */
+/* GPTQ with act-order in groups permutes columns between ranks: vLLM refuses it since 0.3x. SGLang sorts g_idx before its
+ * sharded_state loads it, and does not again (gptq_kernels.py). */
 static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
 	uint32_t order = sl_json_member(json, quant->object, "desc_act"),
@@ -346,7 +347,7 @@ static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, 
 	if (order && json->tokens[order].type == SL_JSON_TRUE && grouped)
 		return sl_fail(
 			err, EINVAL,
-			"config.json: GPTQ with desc_act true and groups (act-order) is refused, as vLLM refuses it");
+			"config.json: GPTQ with desc_act true and groups (act-order) is refused: vLLM refuses it, and SGLang's sharded_state loses the order");
 	return 0;
 }
 
