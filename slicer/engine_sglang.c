@@ -74,7 +74,7 @@ const struct sl_choice sl_sglang_choices[] = {
 	NOT("AWQ", SL_LINEAR, NVIDIA, NO_MARLIN),
 	MARLIN("packed integers, groups", suits_marlin, "marlin_ct_wna16", NULL),
 	NOT("packed integers, groups", SL_LINEAR, NVIDIA, NO_MARLIN),
-	NOT("NVFP4", SL_LINEAR, ALL, "SGLang takes it only where fused matrices share a weight_global_scale, and what it makes of those has not been compared yet"),
+	NOT("NVFP4", SL_LINEAR, ALL, "SGLang takes it only where fused matrices share a weight_global_scale, which its sharded_state asks of an empty model"),
 	{ .storage = NULL },
 };
 /* clang-format on */
