@@ -20,7 +20,6 @@ static const char *const known[] = {
 	"Glm4MoeForCausalLM",	 "Gemma2ForCausalLM",
 	"Gemma3ForCausalLM",	 "Gemma3ForConditionalGeneration",
 	"GPT2LMHeadModel",	 "MiniMaxM2ForCausalLM",
-	"GptOssForCausalLM",
 };
 
 #define GPU(name) (1u << SL_##name)
@@ -75,8 +74,7 @@ const struct sl_choice sl_sglang_choices[] = {
 	NOT("AWQ", SL_LINEAR, NVIDIA, NO_MARLIN),
 	MARLIN("packed integers, groups", suits_marlin, "marlin_ct_wna16", NULL),
 	NOT("packed integers, groups", SL_LINEAR, NVIDIA, NO_MARLIN),
-	NOT("NVFP4", SL_LINEAR, ALL, "SGLang takes it only where fused matrices share a weight_global_scale, and what it makes of those has not been compared yet"),
-	NOT("MXFP4 blocks of all experts", SL_EXPERTS, ALL, "SGLang's kernels take experts out of the state that sharded_state loads"),
+	NOT("NVFP4", SL_LINEAR, ALL, "SGLang takes it only where fused matrices share a weight_global_scale, which its sharded_state asks of an empty model"),
 	{ .storage = NULL },
 };
 /* clang-format on */
@@ -146,15 +144,23 @@ static int check_layout(const struct sl_model *model, const struct sl_layout *la
 	return 0;
 }
 
+/* Schemes of which its loader gets nothing. */
+static const struct {
+	const char *method, *why;
+} never[] = {
+	{ "modelopt", "SGLang loads ModelOpt's checkpoints with a loader of their own, whatever --load-format says" },
+	{ "mxfp4", "SGLang's kernels take MXFP4 experts out of the state that sharded_state loads" },
+};
+
 static int check_model(const struct sl_model *model, struct sl_error *err)
 {
+	for (size_t i = 0; i < SL_COUNT(never); i++) {
+		if (strcmp(model->quant.scheme->method, never[i].method) == 0)
+			return sl_fail(err, EINVAL, "%s", never[i].why);
+	}
 	if (!is_known(model->config.architecture))
 		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
-	if (strcmp(model->quant.scheme->method, "modelopt") == 0)
-		return sl_fail(
-			err, EINVAL,
-			"SGLang loads ModelOpt's checkpoints with a loader of their own, whatever --load-format says");
 	return check_cache(model, err);
 }
 
@@ -168,14 +174,14 @@ int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine
 	return ret ? ret : sl_process_check(model, engine, layout, err);
 }
 
-/* As configured, F32 as BF16 for Gemma, as F16 for others (model_config.py, _get_and_verify_dtype). */
+/* As configured, but F32 as BF16 for Gemma, as F16 for others (model_config.py, _get_and_verify_dtype). */
 enum sl_dtype sl_sglang_dtype(const struct sl_model *model)
 {
 	int dtype = sl_config_dtype(&model->config, NULL);
 
 	if (dtype == SL_F16 || dtype == SL_BF16)
 		return (enum sl_dtype)dtype;
-	return strncmp(model->config.architecture, "Gemma", 5) == 0 ? SL_BF16 : SL_F16;
+	return model->arch->flags & SL_NO_F16 ? SL_BF16 : SL_F16;
 }
 
 /* What does not divide goes to the last stages (distributed/utils.py, get_pp_indices). */
@@ -200,7 +206,7 @@ int sl_sglang_plan(struct sl_plan *plan)
 {
 	int ret = 0;
 
-	if (strcmp(plan->model->config.architecture, "Gemma2ForCausalLM") == 0)
+	if (plan->model->arch->flags & SL_NORMALIZER)
 		ret = add_normalizer(plan);
 	return ret ? ret : sl_process_plan(plan);
 }

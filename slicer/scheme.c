@@ -491,7 +491,8 @@ static int check_gptq_rules(const struct sl_quant *quant, const struct sl_json *
 }
 
 /* Symmetric ones only, and none with act-order in groups, which permutes columns between ranks (auto_gptq.py,
- * AutoGPTQConfig; gptq_utils.py). */
+ * AutoGPTQConfig; gptq_utils.py). SGLang sorts g_idx before its sharded_state loads it, and does not again
+ * (gptq_kernels.py). */
 static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
 	static const char *const needed[] = { "bits", "group_size", "desc_act", "sym", NULL };
@@ -509,7 +510,7 @@ static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, 
 	if (json->tokens[sl_json_member(json, quant->object, "desc_act")].type != SL_JSON_FALSE && quant->group)
 		return sl_fail(
 			err, EINVAL,
-			"config.json: GPTQ with desc_act true and groups (act-order) is refused, as vLLM refuses it");
+			"config.json: GPTQ with desc_act true and groups (act-order) is refused: vLLM refuses it, and SGLang's sharded_state loses the order");
 	return check_gptq_rules(quant, json, err);
 }
 

@@ -124,7 +124,7 @@ const struct sl_arch sl_arch_gemma2 = {
 	.family = "Gemma 2",
 	.architectures = gemma2_names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_TIED_BY_DEFAULT | SL_NO_HEAD | SL_NO_F16,
+	.flags = SL_TIED_BY_DEFAULT | SL_NO_HEAD | SL_NO_F16 | SL_NORMALIZER,
 	.stacks = gemma2_stacks, .n_stacks = SL_COUNT(gemma2_stacks),
 	.defaults = { &gemma2_defaults },
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),

@@ -7,10 +7,13 @@
  */
 #include "slicer/model.h"
 #include "slicer/transform.h"
+#include "slicer/transforms/dequant.h"
 #include "slicer/transforms/element.h"
+#include "slicer/transforms/map.h"
 #include "slicer/transforms/marlin_scales.h"
 #include "slicer/transforms/repack.h"
 #include "slicer/transforms/swizzle.h"
+#include "slicer/transforms/transpose.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -260,6 +263,94 @@ static struct sl_transform element_e8m0(void)
 	return elements(SL_ELEMENT_E8M0);
 }
 
+/* FP8 of two fused matrices to one scale. */
+static struct sl_transform map_fp8(void)
+{
+	struct sl_transform t = op(SL_T_MAP, 1, (64 << 20) / K, K);
+
+	t.args.p[SL_MAP_KIND] = SL_MAP_REQUANT;
+	t.args.p[SL_MAP_N] = 2;
+	t.args.p[SL_MAP_ENDS] = (64 << 20) / K / 2;
+	t.args.p[SL_MAP_ENDS + 1] = (64 << 20) / K;
+	input(&t, (64 << 20) / K, K);
+	input(&t, 1, 8);
+	return t;
+}
+
+static struct sl_transform map_fnuz(void)
+{
+	struct sl_transform t = op(SL_T_MAP, 1, (64 << 20) / K, K);
+
+	t.args.p[SL_MAP_KIND] = SL_MAP_FNUZ;
+	t.args.p[SL_MAP_N] = 1;
+	input(&t, (64 << 20) / K, K);
+	return t;
+}
+
+static struct sl_transform turned(void)
+{
+	struct sl_transform t = op(SL_T_TRANSPOSE, 1, K, (64 << 20) / K);
+
+	t.args.p[SL_TRANSPOSE_SIZE] = 1;
+	input(&t, (64 << 20) / K, K);
+	return t;
+}
+
+static struct sl_transform quant(enum sl_quant_kind kind, unsigned rows, unsigned cols)
+{
+	struct sl_transform t = op(SL_T_QUANT, 1, (64 << 20) / K / 2, K);
+
+	t.args.p[SL_QUANT_KIND] = kind;
+	t.args.p[SL_QUANT_FROM] = SL_BF16;
+	t.args.p[SL_QUANT_COLS] = K;
+	t.args.p[SL_QUANT_ROWS_OF] = rows;
+	t.args.p[SL_QUANT_COLS_OF] = cols;
+	input(&t, (64 << 20) / K / 2, K * 2);
+	return t;
+}
+
+static struct sl_transform quant_tensor(void)
+{
+	return quant(SL_QUANT_TENSOR, 1, 1);
+}
+
+static struct sl_transform quant_rows(void)
+{
+	return quant(SL_QUANT_ROW, 1, K);
+}
+
+static struct sl_transform quant_blocks(void)
+{
+	return quant(SL_QUANT_BLOCK, 128, 128);
+}
+
+/* FP8 in blocks to other scales, or to BF16. */
+static struct sl_transform from_blocks(enum sl_transform_id id)
+{
+	struct sl_transform t = op(id, 1, (64 << 20) / K, id == SL_T_QUANT ? K : 2 * K);
+
+	t.args.p[SL_QUANT_KIND] = SL_QUANT_UE8M0;
+	t.args.p[SL_QUANT_FROM] = SL_F8_E4M3;
+	t.args.p[SL_QUANT_COLS] = K;
+	t.args.p[SL_QUANT_ROWS_OF] = t.args.p[SL_QUANT_COLS_OF] = 128;
+	t.args.p[SL_QUANT_SCALE_ROWS] = t.args.p[SL_QUANT_SCALE_COLS] = 128;
+	if (id == SL_T_DEQUANT)
+		t.args.p[SL_DEQUANT_TO] = SL_BF16;
+	input(&t, (64 << 20) / K, K);
+	input(&t, (64 << 20) / K / 128, K / 128 * 4);
+	return t;
+}
+
+static struct sl_transform requant_blocks(void)
+{
+	return from_blocks(SL_T_QUANT);
+}
+
+static struct sl_transform dequant_blocks(void)
+{
+	return from_blocks(SL_T_DEQUANT);
+}
+
 /* clang-format off */
 /* To add one: a line here, and a function that gives sizes and parameters. */
 static const struct op {
@@ -267,6 +358,14 @@ static const struct op {
 	struct sl_transform (*make)(void);
 	unsigned char mask, plus; /* of random bytes; 0: as they are */
 } ops[] = {
+	{ "FP8 to one scale, a table", map_fp8, 0x3F, 0x20 },
+	{ "FP8 to AMD's codes", map_fnuz, 0, 0 },
+	{ "bytes turned", turned, 0, 0 },
+	{ "BF16 to FP8, a scale a matrix", quant_tensor, 0x3F, 0x20 },
+	{ "BF16 to FP8, a scale a row", quant_rows, 0x3F, 0x20 },
+	{ "BF16 to FP8, a scale a block", quant_blocks, 0x3F, 0x20 },
+	{ "FP8 blocks to powers of two", requant_blocks, 0x3F, 0x20 },
+	{ "FP8 blocks to BF16", dequant_blocks, 0x3F, 0x20 },
 	{ "marlin tiles, 4 bits, words (GPTQ)", tiles_4_words, 0, 0 },
 	{ "marlin tiles, 4 bits, rows (CT, FP4)", tiles_4_rows, 0, 0 },
 	{ "marlin tiles, 4 bits, AWQ", tiles_4_awq, 0, 0 },

@@ -22,6 +22,9 @@ latent           vllm/tp2      deepseek-v3 --layers 1 --experts 2
 blocks-fine      vllm/tp2      qwen3-235b-a22b-fp8 --layers 1 --experts 2 --head-dim 128 --moe-inter 384
 packed           vllm/tp2      qwen2.5-7b-instruct-awq --layers 1
 groups           vllm@0.28/tp2 qwen2.5-7b-instruct-gptq-int4 --layers 1
+sglang-shared    sglang/tp2    glm-4.5 --layers 1 --experts 2 --set first_k_dense_replace=0
+sglang-turned    sglang/tp2    llama-3.1-8b-fp8 --layers 1
+sglang-marlin    sglang/tp2    qwen2.5-7b-instruct-gptq-int4 --layers 1
 "
 cd "$work"
 while read -r name path arguments; do
