@@ -158,6 +158,11 @@ fuzz-targets: $(fuzz_bin)
 $(fs_obj): $(wildcard build/deps/libfuse/stamp)
 $(B)/tests/kernel/%.o: private all_cflags += $(fs_cuda)
 $(B)/fs/%.o: private all_cflags += $(fuse_cflags) $(fs_cuda) -DRANKFS_VERSION='"$(version)"'
+# Loops over weights are worth vectors. Comparisons of floats stay what they are: nobody asks which flags they raise.
+ifeq ($(MODE),release)
+$(B)/slicer/transforms/%.o: private all_cflags += -O3 -fno-trapping-math
+endif
+
 $(B)/%.o: %.c
 	$(say) CC $@
 	$(Q)mkdir -p $(@D)

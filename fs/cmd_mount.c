@@ -35,7 +35,7 @@ struct mount {
 	bool foreground, debug, help, version;
 	char source[PATH_MAX], mountpoint[PATH_MAX]; /* absolute */
 	struct device *device;
-	struct cachedir cachedir;		     /* what became of the cache */
+	struct cachedir cachedir; /* what became of the cache */
 	struct sl_model *model;
 	struct tree *tree;
 	struct stats *stats;

@@ -6,8 +6,8 @@
 #include "fs/origin.h"
 #include "fs/print.h"
 #include "fs/values.h"
-#include "slicer/transform.h"
 #include "slicer/series.h"
+#include "slicer/transform.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -39,7 +39,7 @@ struct sl_binding {
 
 struct sl_model_options {
 	enum sl_format format;
-	unsigned gpu; /* sl_model.gpu */
+	unsigned gpu;		/* sl_model.gpu */
 	struct sl_cache *cache; /* of catalogues (cache.h); NULL: none */
 };
 
@@ -61,7 +61,7 @@ struct sl_model {
 	uint64_t total_bytes; /* of all tensors */
 	uint32_t first_of[SL_N_DTYPES]; /* per dtype: 1 + its first tensor, 0 for none */
 	struct sl_note *notes;		/* remarks for the user, the shards' own included */
-	unsigned gpu;	       /* 1 + enum sl_gpu: whose kernels are served where a layout names none; 0: sm90 */
+	unsigned gpu; /* 1 + enum sl_gpu: whose kernels are served where a layout names none; 0: sm90 */
 	const struct sl_backend *backend; /* computes transforms; NULL: the processor. Set before views are opened */
 	void *backend_state;
 };

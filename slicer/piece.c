@@ -6,8 +6,8 @@
 
 #include "slicer/convert.h"
 #include "slicer/model.h"
-#include "slicer/transform.h"
 #include "slicer/series.h"
+#include "slicer/transform.h"
 
 #include <errno.h>
 #include <string.h>

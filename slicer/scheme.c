@@ -532,7 +532,8 @@ static int check_compressed(const struct sl_quant *quant, const struct sl_json *
 	uint32_t sparse = member_of(json, quant->object, "sparsity_config"), targets;
 
 	for (uint32_t i = 0; groups && i < json->tokens[groups].n; i++, at = sl_json_next(json, at)) {
-		uint32_t weights = said_of(json, at, "weights"), order = weights ? member_of(json, weights, "actorder") : 0;
+		uint32_t weights = said_of(json, at, "weights"),
+			 order = weights ? member_of(json, weights, "actorder") : 0;
 		if (order && (json->tokens[order].type == SL_JSON_TRUE || is_text(json, order, "group") ||
 			      is_text(json, order, "dynamic")))
 			return sl_fail(err, EINVAL,

@@ -196,7 +196,7 @@ static bool cut_along(const struct sl_transform *t, bool rows, const struct sl_r
 	return true;
 }
 
-/* What it takes to read what two blocks need, in bytes. Rows that are not whole are read one by one. */
+/* What it takes to read what two blocks need and to write them, in bytes. Rows that are not whole are read and written one by one. */
 static uint64_t cost(const struct sl_transform *t, const struct sl_rect part[2])
 {
 	struct sl_rect in[SL_INPUTS_MAX];
@@ -206,6 +206,7 @@ static uint64_t cost(const struct sl_transform *t, const struct sl_rect part[2])
 		bytes += bytes_needed(t, &part[half], in);
 		for (unsigned i = 0; i < t->n_inputs; i++)
 			bytes += RUN * (in[i].n_cols < t->in[i].pitch ? in[i].n_rows : 1);
+		bytes += RUN * (part[half].n_cols < t->args.row_bytes ? part[half].n_rows : 1);
 	}
 	return bytes;
 }

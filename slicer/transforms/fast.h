@@ -8,7 +8,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
 	!defined(__SANITIZE_THREAD__)
-#define SL_FAST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"), optimize("O3")))
+#define SL_FAST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define SL_FAST
 #endif

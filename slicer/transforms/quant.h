@@ -168,28 +168,28 @@ SL_DEVICE float sl_quant_scale(const struct sl_args *args, float largest)
 	}
 }
 
-/* E4M3 without a jump, so that loops vectorise: the same as sl_f32_to_f8_e4m3(). */
+/* E4M3, cut to +-448, without a jump: whole numbers throughout, so that loops vectorise. A NaN is one. */
 SL_DEVICE uint8_t sl_quant_e4m3(float value)
 {
-	uint32_t bits = sl_f32_bits(value), size = bits & 0x7FFFFFFF;
-	uint32_t normal = (size + 0x7FFFF + ((size >> 20) & 1) - 0x3C000000) >> 20;
-	uint32_t small = sl_f32_bits(sl_f32_from_bits(size) + 0x1p14f) - 0x46800000;
-	uint32_t code = size < 0x3C800000 ? small : normal;
+	int32_t bits = (int32_t)sl_f32_bits(value), size = bits & 0x7FFFFFFF;
+	int32_t normal = (size + 0x7FFFF + ((size >> 20) & 1) - 0x3C000000) >> 20;
+	int32_t small = (int32_t)sl_f32_bits(sl_f32_from_bits((uint32_t)size) + 0x1p14f) - 0x46800000;
+	int32_t code = size < 0x3C800000 ? small : normal;
 
-	code = size >= 0x43F00000 ? 0x7F : code;
+	code = size >= 0x43E00000 ? 0x7E : code;
+	code = size > 0x7F800000 ? 0x7F : code;
 	return (uint8_t)(code | ((bits >> 24) & 0x80));
 }
 
 /* What a granule's values are made codes with. */
 struct sl_quant_by {
 	float factor, divisor; /* one of them is 1 */
-	float top;	       /* they are cut to +-top */
-	bool nan_is_top;
+	bool nan_is_top;       /* a NaN becomes the largest code */
 };
 
 SL_DEVICE struct sl_quant_by sl_quant_by(const struct sl_args *args, float scale)
 {
-	struct sl_quant_by by = { 1.0f, 1.0f, 448.0f, false };
+	struct sl_quant_by by = { 1.0f, 1.0f, false };
 
 	if (args->p[SL_QUANT_KIND] == SL_QUANT_ROW || args->p[SL_QUANT_KIND] == SL_QUANT_MX)
 		by.divisor = scale;
@@ -203,7 +203,6 @@ SL_DEVICE uint8_t sl_quant_code(const struct sl_quant_by *by, float value)
 {
 	float x = value * by->factor / by->divisor;
 
-	x = x > by->top ? by->top : x < -by->top ? -by->top : x; /* a NaN stays */
 	return by->nan_is_top && x != x ? 0x7E : sl_quant_e4m3(x);
 }
 
@@ -281,6 +280,10 @@ SL_DEVICE void sl_quant_scales_unit(const struct sl_args *args, const struct sl_
 	else
 		memcpy(to, &scale, sizeof(scale));
 }
+
+/* Elements [col, col + n) of a row of input 0 as floats, times their scales. */
+void sl_quant_load_row(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col, uint64_t n,
+		       float *to);
 
 /* FP8 codes that are NaNs, scales that are not positive: for both, and for dequant.h. */
 int sl_quant_inputs(const struct sl_args *args, const struct sl_block *block, struct sl_error *err);

@@ -4,11 +4,9 @@
 #include "slicer/transforms/transpose.h"
 
 #include "slicer/transform.h"
+#include "slicer/transforms/turn.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 enum { TILE = 16 };
 
@@ -43,46 +41,56 @@ static void turn(const struct sl_args *args, const struct sl_block *block, uint6
 	}
 }
 
-#ifdef __SSE2__
-/* 16 rows of 16 bytes, `pitch` apart, to 16 rows of 16 bytes: four rounds that each interleave row i with row i + 8. */
+/* 16 rows of 16 bytes, `pitch` apart, to 16 rows of 16 bytes. */
 static void turn_tile(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride)
 {
-	__m128i a[TILE], b[TILE];
+	sl_v16 v[TILE];
 
 	for (unsigned i = 0; i < TILE; i++)
-		a[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + i * pitch));
-	for (unsigned round = 0; round < 4; round++) {
-		for (unsigned i = 0; i < TILE / 2; i++) {
-			b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + TILE / 2]);
-			b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + TILE / 2]);
-		}
-		memcpy(a, b, sizeof(a));
-	}
+		memcpy(&v[i], from + i * pitch, sizeof(v[i]));
+	sl_turn_16(v);
 	for (unsigned i = 0; i < TILE; i++)
-		_mm_storeu_si128((__m128i *)(void *)(to + i * stride), a[i]);
+		memcpy(to + i * stride, &v[i], sizeof(v[i]));
 }
-#else
-static void turn_tile(const unsigned char *from, uint64_t pitch, unsigned char *to, uint64_t stride)
+
+enum { LINE = 64 };
+
+/* 16 rows of 64 bytes: a line of the cache of each at once. Rows that are a power of two apart share a few places in the cache. */
+static void turn_lines(const struct sl_block *block, uint64_t r, uint64_t c)
 {
-	for (unsigned i = 0; i < TILE; i++) {
-		for (unsigned j = 0; j < TILE; j++)
-			to[i * stride + j] = from[j * pitch + i];
-	}
+	unsigned char lines[TILE * LINE];
+	uint64_t pitch = block->in[0].n_cols;
+
+	for (unsigned i = 0; i < LINE; i += TILE)
+		turn_tile(block->bytes[0] + (c + i) * pitch + r, pitch, lines + i, LINE);
+	for (unsigned i = 0; i < TILE; i++)
+		memcpy(block->dst + (r + i) * block->stride + c, lines + i * LINE, LINE);
 }
-#endif
+
+/* Bytes in tiles, but for those at the edges. */
+static void turn_bytes(const struct sl_args *args, const struct sl_block *block)
+{
+	uint64_t rows = block->out.n_rows / TILE * TILE, cols = block->out.n_cols / LINE * LINE;
+
+	for (uint64_t r = 0; r < rows; r += TILE) {
+		for (uint64_t c = 0; c < cols; c += LINE)
+			turn_lines(block, r, c);
+	}
+	turn(args, block, 0, rows, cols, block->out.n_cols - cols);
+	turn(args, block, rows, block->out.n_rows - rows, 0, block->out.n_cols);
+}
 
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
 	uint64_t size = args->p[SL_TRANSPOSE_SIZE], rows = block->out.n_rows, cols = block->out.n_cols / size;
 
+	if (size == 1) {
+		turn_bytes(args, block);
+		return;
+	}
 	for (uint64_t r = 0; r < rows; r += TILE) {
-		for (uint64_t c = 0; c < cols; c += TILE) {
-			if (size == 1 && r + TILE <= rows && c + TILE <= cols)
-				turn_tile(block->bytes[0] + c * block->in[0].n_cols + r, block->in[0].n_cols,
-					  block->dst + r * block->stride + c, block->stride);
-			else
-				turn(args, block, r, min(TILE, rows - r), c, min(TILE, cols - c));
-		}
+		for (uint64_t c = 0; c < cols; c += TILE)
+			turn(args, block, r, min(TILE, rows - r), c, min(TILE, cols - c));
 	}
 }
 

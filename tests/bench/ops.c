@@ -358,7 +358,7 @@ static const struct op {
 	struct sl_transform (*make)(void);
 	unsigned char mask, plus; /* of random bytes; 0: as they are */
 } ops[] = {
-	{ "FP8 to one scale, a table", map_fp8, 0x3F, 0x20 },
+	{ "FP8 to one scale, a table", map_fp8, 0x01, 0x3C },
 	{ "FP8 to AMD's codes", map_fnuz, 0, 0 },
 	{ "bytes turned", turned, 0, 0 },
 	{ "BF16 to FP8, a scale a matrix", quant_tensor, 0x3F, 0x20 },
@@ -428,7 +428,7 @@ static void add_facts(struct sl_transform *t)
 {
 	const struct sl_transform_row *row = sl_transforms[t->id];
 
-	if (row->facts_len)
+	if (row->facts_len && row->facts_len(&t->args))
 		t->facts = calloc(1, sizeof(*t->facts) + row->facts_len(&t->args));
 }
 

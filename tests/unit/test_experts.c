@@ -621,7 +621,9 @@ static struct sl_view *view_for(const char *path, unsigned rank, enum sl_gpu gpu
 /* 5 blocks on 2, 4 and 8 ranks: 3 and 2; 2, 2, 1 and none; one each, and three ranks with none. */
 Test(experts, B144_B145_whole_blocks)
 {
-	static const unsigned units[SL_N_GPUS][2] = { { 128, 256 }, { 128, 256 }, { 64, 1 }, { 128, 256 }, { 256, 256 } };
+	static const unsigned units[SL_N_GPUS][2] = {
+		{ 128, 256 }, { 128, 256 }, { 64, 1 }, { 128, 256 }, { 256, 256 }
+	};
 	char path[16];
 
 	gpt_oss(160);
