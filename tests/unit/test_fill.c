@@ -257,10 +257,7 @@ Test(fill, no_memory_for_what_a_device_computes)
 {
 	enum { ROWS = 64, LEN = ROWS * 4096 };
 	struct sl_piece source = { .op = SL_OP_ZERO, .len = LEN };
-	struct sl_transform t = { .id = SL_T_ROWS,
-				  .n_inputs = 1,
-				  .args = { 1, ROWS, LEN / ROWS, { { ROWS, LEN / ROWS } }, { [SL_ROWS_M] = ROWS } },
-				  .in = { { &source, 1, 0, LEN, LEN / ROWS } } };
+	struct sl_transform t = { .id = SL_T_ROWS, .n_inputs = 1 };
 	struct sl_compound compound = { .n = 1, .parts = &source, .transform = &t };
 	struct sl_piece piece = {
 		.op = SL_OP_TRANSFORM, .len = LEN, .run = LEN / ROWS, .count = ROWS, .compound = &compound
@@ -271,6 +268,11 @@ Test(fill, no_memory_for_what_a_device_computes)
 	struct fill_target target = { &file, mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, none, 0) };
 	struct sl_error err = SL_ERROR_INIT;
 
+	t.args = (struct sl_args){ .batch = 1, .rows = ROWS, .row_bytes = LEN / ROWS };
+	t.args.in[0].rows = ROWS;
+	t.args.in[0].row_bytes = LEN / ROWS;
+	t.args.p[SL_ROWS_M] = ROWS;
+	t.in[0] = (struct sl_stream){ .pieces = &source, .n = 1, .stride = LEN, .pitch = LEN / ROWS };
 	cr_assert_eq(with_device.backend->open(&with_device.backend_state, -1, &err), 0);
 	for (unsigned i = 0; i < CUDA_WORKERS + 4; i++) {
 		struct fill *fill;
