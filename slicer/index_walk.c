@@ -108,6 +108,18 @@ static bool take(struct walk *w, uint32_t run)
 	return true;
 }
 
+/* Nearly always the file is the last one's, so the name is known before it is read. */
+static bool scan_guess(struct walk *w, size_t *len)
+{
+	const struct sl_run *run = &w->runs[w->run];
+	uint32_t next = w->next[w->run];
+
+	if (next == run->n)
+		return false;
+	*len = run->tensors[next].name_len;
+	return goes_on(&w->scan, run->tensors[next].name, *len);
+}
+
 /* "tensor": "file" */
 static bool scan_member(struct walk *w)
 {
@@ -116,11 +128,8 @@ static bool scan_member(struct walk *w)
 
 	if (!refill(w) || !sl_scan_char(&w->scan, '"'))
 		return false;
-	/* Nearly always the file is the last one's, so the name is known before it is read. */
-	const struct sl_tensor *guess = &w->runs[w->run].tensors[w->next[w->run]];
 	name = w->scan.at;
-	len = guess->name_len;
-	if (w->next[w->run] == w->runs[w->run].n || !goes_on(&w->scan, guess->name, len)) {
+	if (!scan_guess(w, &len)) {
 		w->scan.at--;
 		if (!sl_scan_string(&w->scan, &name, &len))
 			return false;
