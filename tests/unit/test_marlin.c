@@ -116,7 +116,13 @@ static unsigned load(const struct tensor *tensors, struct sl_loaded *loaded, str
 		for (unsigned d = 0; d < t->n_dims; d++)
 			elements *= t->shape[d];
 		pieces[n] = (struct sl_piece){ .len = sl_dtype_bytes(t->dtype, elements), .op = SL_OP_ZERO };
-		loaded[n] = (struct sl_loaded){ t->name, t->shape, t->dtype, t->n_dims, pieces[n].len, &pieces[n], 1 };
+		loaded[n] = (struct sl_loaded){ .name = t->name,
+						.shape = t->shape,
+						.dtype = t->dtype,
+						.n_dims = t->n_dims,
+						.len = pieces[n].len,
+						.pieces = &pieces[n],
+						.n_pieces = 1 };
 	}
 	return n;
 }

@@ -43,7 +43,7 @@ static int run_units(void *state, unsigned id, const struct sl_args *args, const
 	return 0;
 }
 
-static const struct sl_backend units = { "units", NULL, run_units, NULL };
+static const struct sl_backend units = { .name = "units", .run = run_units };
 
 static void compare(const struct sl_model *model, const struct sl_transform *t, const unsigned char *want,
 		    const char *what, bool whole)
