@@ -76,39 +76,51 @@ endif
 fuse_cflags += -DFUSE_USE_VERSION=$(fuse_api)
 
 slicer_libs := -llz4 -lm
-thread_libs := -pthread
+thread_libs := -pthread -ldl
 
-# CUDA: compiled in when there are kernels and a compiler for them; the runtime is linked statically, so the same
-# binary runs on machines with and without a driver.
+# CUDA: compiled in when there is a compiler for the kernels; the runtime is linked statically, so the same binary runs
+# on machines with and without a driver. Contraction is off there too. For GPUs that are later than those of cuda_arch
+# there is the last one's intermediate code.
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-cuda_src := $(wildcard cuda/*.cu)
-ifneq ($(and $(NVCC),$(cuda_src),$(filter-out fuzz,$(MODE))),)
-cuda_obj  := $(cuda_src:%.cu=$(B)/%.cu.o)
-cuda_arch := $(foreach sm,80 89 90 100,-gencode arch=compute_$(sm),code=sm_$(sm))
-cuda_libs := -L$(dir $(NVCC))../lib64 -lcudart_static -ldl -lrt
-nvcc_flags := -std=c++17 -O2 -I. $(cuda_arch) -Xcompiler -fPIE,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+ifneq ($(and $(NVCC),$(filter-out fuzz,$(MODE))),)
+cuda_home  := $(patsubst %/,%,$(dir $(patsubst %/,%,$(dir $(realpath $(shell command -v $(NVCC)))))))
+cuda_obj   := $(B)/cuda/kernels.cu.o $(B)/cuda/runtime_cuda.o
+cuda_arch  := $(foreach sm,80 89 90 100,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_100,code=compute_100
+cuda_libs  := -L$(cuda_home)/lib64 -lcudart_static -ldl -lrt
+nvcc_flags := -std=c++17 -O2 -I. -fmad=false -ftz=false -prec-div=true -prec-sqrt=true $(cuda_arch) \
+	-Xcompiler -fPIE,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 endif
 fs_cuda := -DHAVE_CUDA=$(if $(cuda_obj),1,0)
 
 # ---------------------------------------------------------------- what is made
 slicer_src := $(wildcard slicer/*.c slicer/arch/*.c slicer/transforms/*.c slicer/recipes/*.c)
 fs_src     := $(wildcard fs/*.c)
+cuda_src   := $(filter-out cuda/runtime_cuda.c,$(wildcard cuda/*.c))
+stress_src := $(wildcard tests/stress/*.c)
 unit_src   := $(wildcard tests/unit/*.c)
 fuzz_src   := $(wildcard tests/fuzz/fuzz_*.c)
 
 slicer_obj := $(slicer_src:%.c=$(B)/%.o)
 fs_obj     := $(fs_src:%.c=$(B)/%.o)
+cuda_obj   += $(cuda_src:%.c=$(B)/%.o) $(B)/cuda/kernels_host.o
 unit_obj   := $(unit_src:%.c=$(B)/%.o)
 fuzz_obj   := $(fuzz_src:%.c=$(B)/%.o)
+more_obj   := $(B)/tests/kernel/case.o $(B)/tests/kernel/bench.o $(stress_src:%.c=$(B)/%.o)
+stress_bin := $(stress_src:tests/stress/%.c=$(B)/stress-%)
 fuzz_bin   := $(fuzz_src:tests/fuzz/%.c=$(B)/%)
 
 all: $(B)/rankfs ## build rankfs (the default)
 
-$(B)/rankfs: $(fs_obj) $(cuda_obj) $(B)/libslicer.a
+$(B)/rankfs: $(fs_obj) $(B)/libkernels.a $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(fuse_libs) $(slicer_libs) $(cuda_libs) $(thread_libs)
 
 $(B)/libslicer.a: $(slicer_obj)
+	$(say) AR $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# The backend on a GPU, and the same on the processor, which only tests take from it.
+$(B)/libkernels.a: $(cuda_obj)
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -118,13 +130,13 @@ $(B)/libfs.a: $(filter-out $(B)/fs/main.o,$(fs_obj))
 	$(say) AR $@
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(B)/unit: $(unit_obj) $(B)/libfs.a $(B)/libslicer.a
+$(B)/unit: $(unit_obj) $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
 	$(say) LINK $@
-	$(Q)$(CC) $(all_ldflags) -o $@ $^ -lcriterion $(slicer_libs) $(thread_libs)
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ -lcriterion $(slicer_libs) $(cuda_libs) $(thread_libs)
 
-$(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/libslicer.a
+$(B)/kernel-case: $(B)/tests/kernel/case.o $(B)/tests/kernel/bench.o $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
 	$(say) LINK $@
-	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs)
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs) $(cuda_libs) $(thread_libs)
 
 $(B)/ops: $(B)/tests/bench/ops.o $(B)/libslicer.a
 	$(say) LINK $@
@@ -134,9 +146,14 @@ $(fuzz_bin): $(B)/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/libslicer.a
 	$(say) LINK $@
 	$(Q)$(CC) $(all_ldflags) -fsanitize=fuzzer -o $@ $^ $(slicer_libs)
 
+$(stress_bin): $(B)/stress-%: $(B)/tests/stress/%.o $(B)/libfs.a $(B)/libkernels.a $(B)/libslicer.a
+	$(say) LINK $@
+	$(Q)$(CC) $(all_ldflags) -o $@ $^ $(slicer_libs) $(cuda_libs) $(thread_libs)
+
 fuzz-targets: $(fuzz_bin)
 
 $(fs_obj): $(wildcard build/deps/libfuse/stamp)
+$(B)/tests/kernel/%.o: private all_cflags += $(fs_cuda)
 $(B)/fs/%.o: private all_cflags += $(fuse_cflags) $(fs_cuda) -DRANKFS_VERSION='"$(version)"'
 $(B)/%.o: %.c
 	$(say) CC $@
@@ -146,10 +163,18 @@ $(B)/%.o: %.c
 $(B)/%.cu.o: %.cu
 	$(say) NVCC $@
 	$(Q)mkdir -p $(@D)
-	$(Q)$(NVCC) $(nvcc_flags) -MMD -MP -c -o $@ $<
+	$(Q)$(NVCC) $(nvcc_flags) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
--include $(patsubst %.o,%.d,$(slicer_obj) $(fs_obj) $(unit_obj) $(fuzz_obj) $(cuda_obj) \
-	$(B)/tests/kernel/case.o)
+# The same source as C. What C allows and C++ refuses is found where there is no nvcc, too.
+$(B)/cuda/kernels_host.o: cuda/kernels.cu
+	$(say) CC $@
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -x c $(all_cflags) -Wc++-compat -Werror=implicit-function-declaration -c -o $@ $<
+
+$(B)/cuda/runtime_cuda.o: private all_cflags += -isystem $(cuda_home)/include
+
+-include $(patsubst %.o,%.d,$(slicer_obj) $(fs_obj) $(unit_obj) $(fuzz_obj) $(cuda_obj) $(more_obj) \
+	$(B)/tests/bench/ops.o)
 
 # ---------------------------------------------------------------- install
 deps: ## install what building and testing needs (Debian, root), and build libfuse where the system's is too old
@@ -180,11 +205,24 @@ export PYTHONDONTWRITEBYTECODE := 1
 mount_tests  := $(filter-out %/lib.sh,$(wildcard tests/mount/*.sh))
 cli_tests    := $(filter-out %/lib.sh,$(wildcard tests/cli/*.sh tests/golden/*.sh))
 fuzz_tests   := $(foreach f,$(fuzz_src:tests/fuzz/%.c=%),"tests/fuzz.sh $(f)")
+# The same bytes in every mode: what is staged in other memory, and what is read where nothing is staged or passed through.
+mode = $(foreach t,$(2),"env RANKFS_TEST_OPTIONS=$(1) $(t)")
+stage_tests  := $(filter-out %/stage_modes.sh,$(filter tests/mount/stage_%,$(mount_tests)))
+read_tests   := $(patsubst %,tests/mount/%.sh,basic big modified over_source reads replaced walk xattr)
+mode_tests   := $(foreach m,memory=tmpfs memory=memfd,$(call mode,$(m),$(stage_tests))) \
+	$(foreach m,stage=off nopassthrough,$(call mode,$(m),$(read_tests)))
 asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath build/asan/rankfs) $(t)")
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
-layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/unit"
-kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case" tests/kernel/view.sh
+layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/libkernels.a $(B)/unit"
+stress_tests := $(stress_src:tests/stress/%.c=build/tsan/stress-%)
+kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case" "$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda-host" \
+	"tests/cuda.sh $(B)" tests/kernel/view.sh
+# Other tests see no GPU.
+with_gpu     := $(if $(filter undefined,$(origin CUDA_VISIBLE_DEVICES)),env -u CUDA_VISIBLE_DEVICES,env \
+	CUDA_VISIBLE_DEVICES=$(CUDA_VISIBLE_DEVICES))
+gpu_tests     = "$(with_gpu) $(PYTHON) tests/kernel/check.py $(B)/kernel-case --gpu" \
+	"$(with_gpu) $(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda"
 oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
 
 check: deps ## install what is missing, build all modes, run every test
@@ -193,8 +231,9 @@ check: deps ## install what is missing, build all modes, run every test
 # A make of its own: what `deps` has installed changes what this file finds.
 check-built: $(B)/rankfs $(B)/unit $(B)/kernel-case build-fuzz
 	$(MAKE) MODE=asan build/asan/rankfs build/asan/unit
-	tests/run.sh $(layer_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
-		$(asan_tests) $(kernel_tests) $(oracle_tests)
+	$(MAKE) MODE=tsan $(stress_tests)
+	tests/run.sh $(layer_tests) $(stress_tests) build/release/unit "build/asan/unit --jobs 1" $(fuzz_tests) $(cli_tests) $(mount_tests) \
+		$(mode_tests) $(asan_tests) $(kernel_tests) $(gpu_tests) $(oracle_tests)
 
 unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
 	tests/run.sh $(unit_tests)
@@ -202,11 +241,21 @@ unit: $(B)/unit ## unit tests (MODE=asan for the sanitizers)
 check-mount: $(B)/rankfs ## the command line, and what a mount shows; needs /dev/fuse
 	tests/run.sh $(cli_tests) $(mount_tests)
 
+check-modes: $(B)/rankfs ## the mount's tests again in each mode: other memory, no staging, no passthrough
+	tests/run.sh $(mode_tests)
+
 check-oracle: $(B)/rankfs ## compare every tensor with what the real engine holds
 	tests/run.sh $(oracle_tests)
 
 check-kernel: $(B)/kernel-case $(B)/rankfs ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
 	tests/run.sh $(kernel_tests)
+
+check-gpu: $(B)/kernel-case ## the same by a GPU, at other sizes as well; skipped where there is none
+	tests/run.sh $(gpu_tests)
+
+check-stress: ## many threads at once, under ThreadSanitizer
+	$(MAKE) MODE=tsan $(stress_tests)
+	tests/run.sh $(stress_tests)
 
 check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inputs (FUZZ_SECONDS)
 	tests/run.sh $(fuzz_tests)
@@ -214,10 +263,10 @@ check-fuzz: build-fuzz ## each fuzz target over its corpus, then 20 s of new inp
 build-fuzz:
 	@! command -v $(CLANG) >/dev/null || $(MAKE) MODE=fuzz fuzz-targets
 
-check-engines: $(B)/rankfs ## load the views into vLLM, transformers, safetensors and numpy (6 GB of packages, once)
+check-engines: $(B)/rankfs ## the engines themselves load the views, and say the same (6 GB of packages, once)
 	tests/engines/check.sh
 
-layers: $(B)/libslicer.a $(B)/unit ## prove that the slicer needs no FUSE, CUDA or thread, and prints nothing
+layers: $(B)/libslicer.a $(B)/libkernels.a $(B)/unit ## prove that the slicer needs no FUSE, CUDA or thread, and prints nothing
 	tests/run.sh $(layer_tests)
 
 demo: deps ## mount a small checkpoint and show what is in it
@@ -230,12 +279,15 @@ bench: $(B)/rankfs ## measure the mount against plain files
 bench-ops: $(B)/ops ## measure what is computed for kernels against memcpy, one core
 	$(B)/ops
 
+bench-gpu: $(B)/kernel-case ## how fast each kernel is, against a copy on the same GPU
+	$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case bench || test $$? -eq 77
+
 bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
 	tests/bench.sh --quick
 
 # ---------------------------------------------------------------- the rest
-c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.c \
-	tests/fuzz/*.[ch])
+c_files = $(wildcard slicer/*.[ch] slicer/*/*.[ch] fs/*.[ch] cuda/*.cu cuda/*.[ch] tests/unit/*.[ch] tests/kernel/*.[ch] \
+	tests/fuzz/*.[ch] tests/stress/*.c tests/cli/*.c tests/bench/*.c)
 
 format: ## show where clang-format would change something
 	clang-format --dry-run --Werror $(c_files)
@@ -248,5 +300,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "Variables: MODE=$(subst $() ,|,$(MODES)) CC CFLAGS LDFLAGS DESTDIR PREFIX WERROR=1 V=1"
 
-.PHONY: all deps install uninstall check check-built unit check-mount check-oracle check-kernel check-fuzz build-fuzz fuzz-targets \
-	check-engines layers demo bench bench-ops bench-quick format clean help
+.PHONY: all deps install uninstall check check-built unit check-mount check-modes check-oracle check-kernel check-gpu check-stress check-fuzz build-fuzz fuzz-targets \
+	check-engines layers demo bench bench-gpu bench-ops bench-quick format clean help

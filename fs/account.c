@@ -5,6 +5,7 @@
 
 #include "slicer/arch.h"
 #include "slicer/bind.h"
+#include "slicer/series.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -113,7 +114,8 @@ void account_close(struct account *account)
 
 static bool is_made_anew(const struct sl_piece *p)
 {
-	return p->op == SL_OP_SCALE || ((p->op == SL_OP_CONVERT || p->op == SL_OP_TRANSPOSE) && p->from != p->to);
+	return p->op == SL_OP_SCALE || p->op == SL_OP_REGROUP || p->op == SL_OP_REGROUPED ||
+	       ((p->op == SL_OP_CONVERT || p->op == SL_OP_TRANSPOSE) && p->from != p->to);
 }
 
 /* One source of a piece; returns false when it has none. */
@@ -130,28 +132,51 @@ static bool add_source(struct account *account, const struct sl_piece *p, bool c
 	return true;
 }
 
+static uint64_t zeros_of(const struct sl_piece *pieces, uint32_t n)
+{
+	uint64_t zeros = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct sl_parts parts = sl_piece_parts(&pieces[i]);
+
+		for (uint32_t j = 0; j < parts.n; j++)
+			zeros += parts.list[j].op == SL_OP_ZERO ? parts.list[j].len : 0;
+	}
+	return zeros;
+}
+
 uint64_t account_padding(const struct sl_output *output)
 {
 	uint64_t zeros = 0;
 
 	for (uint32_t i = 0; i < output->n_pieces; i++) {
-		struct sl_parts parts = sl_piece_parts(&output->pieces[i]);
+		const struct sl_piece *p = &output->pieces[i];
 
-		for (uint32_t j = 0; j < parts.n; j++)
-			zeros += parts.list[j].op == SL_OP_ZERO ? parts.list[j].len : 0;
+		zeros += p->op == SL_OP_SERIES ? p->series->n * zeros_of(p->series->pieces, p->series->n_pieces)
+					       : zeros_of(p, 1);
 	}
 	return zeros < output->len ? zeros : 0;
 }
 
+/* Returns whether it has any source. */
+static bool add_piece(struct account *account, const struct sl_piece *piece)
+{
+	struct sl_parts parts = sl_piece_parts(piece);
+	bool stored = false;
+
+	for (uint32_t i = 0; i < parts.n; i++)
+		stored |= add_source(account, &parts.list[i], is_made_anew(piece));
+	return stored;
+}
+
 static void add_output(struct account *account, const struct sl_output *output)
 {
+	struct sl_made_piece made;
 	bool stored = false;
 
 	for (uint32_t i = 0; i < output->n_pieces; i++) {
-		struct sl_parts parts = sl_piece_parts(&output->pieces[i]);
-
-		for (uint32_t j = 0; j < parts.n; j++)
-			stored |= add_source(account, &parts.list[j], is_made_anew(&output->pieces[i]));
+		for (uint64_t j = 0; j < sl_piece_count(&output->pieces[i]); j++)
+			stored |= add_piece(account, sl_piece_at(account->model, &output->pieces[i], j, &made));
 	}
 	account->made += !stored;
 	account->padding += account_padding(output);

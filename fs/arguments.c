@@ -2,6 +2,7 @@
  * arguments.c - one parser for the commands' arguments, one way to fail.
  */
 #include "fs/arguments.h"
+#include "fs/cachedir.h"
 #include "fs/command.h"
 #include "slicer/arch.h"
 
@@ -25,6 +26,7 @@ int command_fail(const struct sl_error *err)
 	case EMFILE:
 	case ENFILE:
 	case EROFS:
+	case ENODEV:
 	case EAGAIN:
 		return EXIT_SYSTEM;
 	default:
@@ -97,18 +99,25 @@ int arguments_parse(struct arguments *arguments, int argc, char **argv, const st
 			       argv[0], SL_ESC(argv[optind + rules->max]), argv[0]);
 	for (int i = 0; optind + i < argc; i++)
 		arguments->positional[i] = argv[optind + i];
+	if (rules->min > 0)
+		device_default_gpu(&arguments->options);
 	return 0;
 }
 
 int target_open(struct target *target, const struct arguments *arguments, struct sl_error *err)
 {
-	const struct sl_model_options for_model = options_for_model(&arguments->options);
 	const struct tree_options for_tree = options_for_tree(&arguments->options, NULL);
+	struct cachedir cachedir;
 	int rc;
 
 	*target = (struct target){ 0 };
-	rc = sl_model_open(&target->model, arguments->positional[0], &for_model, err);
-	return rc ? rc : tree_open(&target->tree, target->model, &for_tree, err);
+	rc = device_open(&target->device, &arguments->options, err);
+	if (!rc)
+		rc = cachedir_open_model(&cachedir, &target->model, arguments->positional[0], &arguments->options, err);
+	if (rc)
+		return rc;
+	device_use(target->device, target->model);
+	return tree_open(&target->tree, target->model, &for_tree, err);
 }
 
 void target_close(struct target *target)
@@ -116,6 +125,7 @@ void target_close(struct target *target)
 	tree_close(target->tree);
 	if (target->model)
 		sl_model_close(target->model);
+	device_close(target->device);
 }
 
 const char *target_architecture(const struct target *target)

@@ -4,6 +4,7 @@
 #ifndef FS_ARGUMENTS_H
 #define FS_ARGUMENTS_H
 
+#include "fs/device.h"
 #include "fs/options.h"
 #include "fs/tree.h"
 #include "slicer/error.h"
@@ -36,8 +37,9 @@ struct argument_rules {
 int arguments_parse(struct arguments *arguments, int argc, char **argv, const struct argument_rules *rules,
 		    struct sl_error *err) SL_MUST_CHECK;
 
-/* What a command is about: an open checkpoint and its tree. */
+/* What a command is about: an open checkpoint and its tree, and who computes. */
 struct target {
+	struct device *device;
 	struct sl_model *model;
 	struct tree *tree;
 };

@@ -5,6 +5,7 @@
  * which its answers are made in again and again: memory that is touched for the first time costs more than the copy.
  */
 #include "fs/knobs.h"
+#include "fs/line.h"
 #include "fs/log.h"
 #include "fs/serve_impl.h"
 #include "fs/xattr.h"
@@ -278,6 +279,32 @@ static void answer_open(struct stage_open *stage)
 		close_file(serve, file);
 }
 
+/* Engines first read the header of every file, most of them through a mapping, and for the first page of one the kernel asks
+ * for all of its read-ahead. So the header is put into the page cache while the file is opened for the first time: who reads
+ * no more asks for nothing.
+ *
+ * A page that is being read is locked until the read has been answered. One thread at a time may wait for that here, so
+ * that another is left to answer. */
+static void store_header(struct serve *serve, struct open_file *file)
+{
+	struct node *node = file->handle.node;
+	uint64_t size = line_index(node) < 0 ? 0 : (node->file->pieces[0].len + 4095) & ~UINT64_C(4095);
+	struct fuse_bufvec bytes = FUSE_BUFVEC_INIT(0);
+	struct sl_error err = SL_ERROR_INIT;
+	ssize_t n;
+
+	if (!size || size > MAX_REQUEST || file->stage.backing || node->n_opens > 1 ||
+	    pthread_mutex_trylock(&serve->storing))
+		return;
+	bytes.buf[0].mem = thread_buffer(serve, size);
+	n = bytes.buf[0].mem ? handle_read(&file->handle, bytes.buf[0].mem, 0, size, &err) : -1;
+	if (n > 0) {
+		bytes.buf[0].size = (size_t)n;
+		fuse_lowlevel_notify_store(serve->session, node->ino, 0, &bytes, 0); /* best effort */
+	}
+	pthread_mutex_unlock(&serve->storing);
+}
+
 static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct sl_error err = SL_ERROR_INIT;
@@ -299,8 +326,10 @@ static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	file->req = req;
 	file->fi = *fi;
 	file->stage.decided = answer_open;
-	if (stage_begin(serve_of(req)->setup.stage, &file->stage, node, file->handle.fd))
+	if (stage_begin(serve_of(req)->setup.stage, &file->stage, node, file->handle.fd)) {
+		store_header(serve_of(req), file);
 		answer_open(&file->stage);
+	}
 }
 
 /* From the file in memory when there is one: it is whole. */
@@ -435,6 +464,11 @@ static void on_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* ---- extended attributes ---- */
 
+static enum serve_mode mode_now(struct serve *serve, const struct node *node)
+{
+	return stage_passes(serve->setup.stage, node) ? SERVE_PASSED : serve_mode(node);
+}
+
 /* `size` 0 asks for the length. Frees the value. */
 static void reply_value(fuse_req_t req, int rc, char *value, size_t len, size_t size)
 {
@@ -458,7 +492,7 @@ static void on_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 	if (!node)
 		return;
-	rc = xattr_get(node, name, &value, &len);
+	rc = xattr_get(node, mode_now(serve_of(req), node), name, &value, &len);
 	reply_value(req, rc, value, len, size);
 }
 

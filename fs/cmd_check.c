@@ -1,5 +1,5 @@
 /*
- * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for?
+ * cmd_check.c - rankfs check SOURCE [PATH]: is every tensor accounted for, every scale a number?
  *
  * Opening a checkpoint checks it: shards, headers, names, shapes. With a PATH, such as vllm/tp8, every rank of that
  * layout is planned too, the pieces of every file are checked against its size and the shards', and what became of
@@ -9,6 +9,8 @@
 #include "fs/arguments.h"
 #include "fs/command.h"
 #include "fs/print.h"
+#include "slicer/scales.h"
+#include "slicer/series.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -132,19 +134,34 @@ static bool is_in_shard(const struct sl_model *model, const struct sl_file *file
 	return true;
 }
 
+static int check_piece(const struct check *check, const struct sl_file *file, uint32_t i, uint64_t *end,
+		       struct sl_error *err)
+{
+	const struct sl_model *model = check->target.model;
+	struct sl_made_piece made;
+
+	for (uint64_t j = 0; j < sl_piece_count(&file->pieces[i]); j++) {
+		const struct sl_piece *p = sl_piece_at(model, &file->pieces[i], j, &made);
+
+		if (p->off != *end || p->len == 0)
+			return sl_fail(err, EINVAL, "%s: piece %u begins at %" PRIu64 ", not at %" PRIu64,
+				       SL_ESC(file->name), i, p->off, *end);
+		if (!is_in_shard(model, file, p))
+			return sl_fail(err, EINVAL, "%s: piece %u reads outside its shard", SL_ESC(file->name), i);
+		*end += p->len;
+	}
+	return 0;
+}
+
 static int check_file(const struct check *check, const struct sl_file *file, struct sl_error *err)
 {
 	uint64_t end = 0;
 
 	for (uint32_t i = 0; i < file->n_pieces; i++) {
-		const struct sl_piece *p = &file->pieces[i];
+		int rc = check_piece(check, file, i, &end, err);
 
-		if (p->off != end || p->len == 0)
-			return sl_fail(err, EINVAL, "%s: piece %u begins at %" PRIu64 ", not at %" PRIu64,
-				       SL_ESC(file->name), i, p->off, end);
-		if (!is_in_shard(check->target.model, file, p))
-			return sl_fail(err, EINVAL, "%s: piece %u reads outside its shard", SL_ESC(file->name), i);
-		end += p->len;
+		if (rc)
+			return rc;
 	}
 	if (end != file->size)
 		return sl_fail(err, EINVAL, "%s: its pieces have %" PRIu64 " bytes, it has %" PRIu64,
@@ -231,6 +248,8 @@ static int run(struct check *check, const struct arguments *arguments, struct sl
 		json_begin(&check->json, NULL, '{');
 	if (rc == 0)
 		tell_model(check);
+	if (rc == 0)
+		rc = sl_check_scales(check->target.model, err);
 	if (rc == 0 && arguments->positional[1])
 		rc = check_layout(check, arguments->positional[1], err);
 	if (check->as_json) {

@@ -4,7 +4,10 @@
  * Nothing is mounted and nothing is changed. Exit 2 when a mount is impossible here, else 0: all the rest costs speed, or
  * is only good to know.
  */
+#include "fs/cachedir.h"
 #include "fs/command.h"
+#include "fs/device.h"
+#include "fs/gpu.h"
 #include "fs/memory.h"
 #include "fs/options.h"
 #include "fs/print.h"
@@ -191,10 +194,10 @@ static void check_staging(struct finding *finding)
 
 	if (!serve_libfuse_has_passthrough() || !kernel_is_at_least(6, 9) || !may_administrate()) {
 		say(finding, NO, "it rests on passthrough");
-	} else if (slots_open(&slots, memory_available() / STAGE_SHARE, &err)) {
+	} else if (slots_open(&slots, memory_available() / STAGE_SHARE, SLOTS_HUGE, &err)) {
 		say(finding, NO, "%s", err.text);
 	} else {
-		say(finding, YES, "up to %s, %s", print_size(slots_budget(slots)).text, slots_kind(slots));
+		say(finding, YES, "up to %s, %s", print_size(slots_budget(slots)).text, slots_what(slots));
 		slots_close(slots);
 	}
 	advise(finding, "weight files are streamed: two to five times slower on first touch, and the same bytes");
@@ -290,15 +293,49 @@ static void check_other_users(struct finding *finding)
 	       "an engine that runs as another user needs it: add the line user_allow_other to /etc/fuse.conf");
 }
 
+static void check_cache(struct finding *finding)
+{
+	struct cachedir dir;
+	uint64_t bytes;
+	unsigned n;
+
+	cachedir_find(&dir, false);
+	n = cachedir_count(&dir, &bytes);
+	if (dir.why[0])
+		say(finding, NO, "%s", dir.why);
+	else
+		say(finding, YES, "%u checkpoint%s, %s, in %s", n, n == 1 ? "" : "s", print_size(bytes).text, dir.path);
+	advise(finding, "headers are read at every mount; XDG_CACHE_HOME names another place");
+	cachedir_close(&dir);
+}
+
 static void check_gpu(struct finding *finding)
 {
-	char line[200];
+	struct sl_error err = SL_ERROR_INIT;
+	struct gpu gpu;
 
-	read_line("/proc/driver/nvidia/version", "NVRM version: ", line, sizeof(line));
-	if (*line)
-		say(finding, INFO, "%s", line);
+	if (gpu_find(&gpu, -1, &err))
+		say(finding, INFO, "none: %s", err.text);
 	else
-		say(finding, INFO, "no NVIDIA driver");
+		say(finding, INFO, "%s, compute capability %d.%d; %d of them; the driver does CUDA %d.%d", gpu.name,
+		    gpu.major, gpu.minor, gpu.n_devices, gpu.driver / 1000, gpu.driver % 1000 / 10);
+}
+
+/* Not a NO: the processor makes the same bytes. */
+static void check_computing(struct finding *finding)
+{
+	const struct options options = { .device = DEVICE_CUDA };
+	struct sl_error err = SL_ERROR_INIT;
+	struct device *device = NULL;
+	struct gpu gpu;
+
+	if (gpu_find(&gpu, -1, &err))
+		say(finding, INFO, "on the processor");
+	else if (device_open(&device, &options, &err))
+		say(finding, INFO, "on the processor: %s", err.text);
+	else
+		say(finding, INFO, "on the processor, or on the GPU with -o device=auto");
+	device_close(device);
 }
 
 /* To add a check: a row. A NO of a vital one means that nothing can be mounted. */
@@ -320,7 +357,9 @@ static const struct check {
 	{ "memory limit", check_memory_limit, false },
 	{ "open files", check_open_files, false },
 	{ "other users", check_other_users, false },
+	{ "header cache", check_cache, false },
 	{ "gpu", check_gpu, false },
+	{ "computing", check_computing, false },
 };
 
 static const struct {

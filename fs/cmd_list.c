@@ -78,7 +78,7 @@ static const struct list {
 	void (*fill)(struct table *table);
 } lists[] = {
 	{ "families", "Families", { "Family", "Architectures", "Naming" }, 3, fill_families },
-	{ "refused", "Known and refused", { "Architecture", "What it needs" }, 2, fill_refused },
+	{ "refused", "Known and refused", { "Architecture", "Why" }, 2, fill_refused },
 	{ "engines", "Engines", { "Directory", "For", "Names of", "Models" }, 4, fill_engines },
 	{ "schemes", "Quantisation", { "Method", "What it is", "Status" }, 3, fill_schemes },
 	{ "dtypes", "Dtypes", { "Dtype", ">Bits", ".npy" }, 3, fill_dtypes },

@@ -5,8 +5,10 @@
  * nothing mounted yet. It stays open over the fork: that is why one may mount over the source itself. Threads are made
  * only after the fork.
  */
+#include "fs/cachedir.h"
 #include "fs/command.h"
 #include "fs/daemon.h"
+#include "fs/device.h"
 #include "fs/knobs.h"
 #include "fs/log.h"
 #include "fs/memory.h"
@@ -32,6 +34,8 @@ struct mount {
 	struct options options;
 	bool foreground, debug, help, version;
 	char source[PATH_MAX], mountpoint[PATH_MAX]; /* absolute */
+	struct device *device;
+	struct cachedir cachedir;		     /* what became of the cache */
 	struct sl_model *model;
 	struct tree *tree;
 	struct stats *stats;
@@ -95,14 +99,23 @@ static int check_arguments(const struct mount *mount, int argc, char **argv, str
  * it is, since the model's own message about it is the better one. */
 static int open_source(struct mount *mount, const char *source, struct sl_error *err)
 {
-	const struct sl_model_options options = options_for_model(&mount->options);
-
 	if (strlen(source) >= sizeof(mount->source))
 		return sl_fail(err, ENAMETOOLONG, "the path of the source is longer than %zu bytes",
 			       sizeof(mount->source) - 1);
 	if (!realpath(source, mount->source))
 		strcpy(mount->source, source);
-	return sl_model_open(&mount->model, mount->source, &options, err);
+	return cachedir_open_model(&mount->cachedir, &mount->model, mount->source, &mount->options, err);
+}
+
+/* Asked now, so that a missing GPU is said on the terminal; opened after the fork. */
+static int open_device(struct mount *mount, struct sl_error *err)
+{
+	int rc = device_open(&mount->device, &mount->options, err);
+
+	if (!rc)
+		device_use(mount->device, mount->model);
+	device_default_gpu(&mount->options);
+	return rc;
 }
 
 static int open_tree(struct mount *mount, struct sl_error *err)
@@ -118,6 +131,8 @@ static int prepare(struct mount *mount, const char *source, const char *mountpoi
 
 	if (!rc)
 		rc = mountpoint_check(mountpoint, mount->source, mount->mountpoint, err);
+	if (!rc)
+		rc = open_device(mount, err);
 	return rc ? rc : open_tree(mount, err);
 }
 
@@ -127,10 +142,23 @@ static void print_notes(const struct sl_model *model)
 		fprintf(stderr, "rankfs: note: %s\n", note->text);
 }
 
+/* Where the headers came from: "read (not cached: its files changed within the last 2 seconds)". */
+static const char *describe_cache(const struct mount *mount, char *text, size_t size)
+{
+	const struct sl_cache *cache = &mount->cachedir.cache;
+	const char *why = cache->why[0] ? cache->why : mount->cachedir.why;
+
+	if (cache->hit)
+		return "from the cache";
+	snprintf(text, size, "read%s%s%s%s", cache->stored ? ", and cached" : "", why[0] ? " (not cached: " : "", why,
+		 why[0] ? ")" : "");
+	return text;
+}
+
 /* One line with what was negotiated and what could not be set. */
 static void log_mounted(const struct mount *mount, const struct knobs *knobs, unsigned threads)
 {
-	char text[1024] = "";
+	char text[1024] = "", cache[256];
 	size_t used = 0;
 
 	for (int i = 0; i < N_KNOBS && used < sizeof(text); i++) {
@@ -140,8 +168,9 @@ static void log_mounted(const struct mount *mount, const struct knobs *knobs, un
 					 (unsigned long long)knob->value, knob->why[0] ? " (" : "", knob->why,
 					 knob->why[0] ? ")" : "");
 	}
-	log_line(LOG_INFO, "%s is mounted on %s: libfuse %s, %u threads%s", mount->source, mount->mountpoint,
-		 serve_libfuse_version(), threads, text);
+	log_line(LOG_INFO, "%s is mounted on %s: libfuse %s, %u threads%s, headers %s", mount->source,
+		 mount->mountpoint, serve_libfuse_version(), threads, text,
+		 describe_cache(mount, cache, sizeof(cache)));
 }
 
 static unsigned n_threads(const struct mount *mount)
@@ -179,7 +208,10 @@ static void set_up(struct mount *mount, struct knobs *knobs)
 	const char *why;
 	int device = serve_device(mount->serve, &why);
 
-	stage_start(mount->stage, device, why);
+	if (mount->options.no_passthrough)
+		stage_start(mount->stage, -1, "nopassthrough");
+	else
+		stage_start(mount->stage, device, why);
 	knobs_apply(knobs, mount->mountpoint, choose_read_ahead(mount));
 	if (read_ahead->value)
 		stage_set_read_ahead(mount->stage, read_ahead->value << 10);
@@ -251,6 +283,7 @@ static int open_stats(struct mount *mount, struct sl_error *err)
 	struct stats_setup setup = {
 		.model = mount->model,
 		.options = &mount->options,
+		.device = mount->device,
 		.source = mount->source,
 		.mountpoint = mount->mountpoint,
 		.libfuse = serve_libfuse_version(),
@@ -270,7 +303,7 @@ static int open_stage(struct mount *mount, struct sl_error *err)
 
 	if (budget == OPTIONS_AUTO)
 		budget = memory_available() / STAGE_SHARE;
-	rc = stage_new(&mount->stage, mount->tree, budget, err);
+	rc = stage_new(&mount->stage, mount->tree, budget, (enum slots_kind)mount->options.memory, err);
 	if (!rc)
 		stats_set_stage(mount->stats, mount->stage);
 	return rc;
@@ -321,6 +354,7 @@ static void close_mount(struct mount *mount)
 	stats_close(mount->stats);
 	if (mount->model)
 		sl_model_close(mount->model);
+	device_close(mount->device);
 }
 
 static int mount_source(struct mount *mount, const char *source, const char *mountpoint)

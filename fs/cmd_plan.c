@@ -12,6 +12,7 @@
 #include "fs/print.h"
 #include "fs/usual.h"
 #include "slicer/post.h"
+#include "slicer/series.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -55,16 +56,19 @@ static int sort_view(struct plan *plan, const struct sl_view *view, struct sl_er
 	return 0;
 }
 
-static void print_tensor(struct plan *plan, const struct sl_output *tensor)
+static int print_tensor(struct plan *plan, const struct sl_output *tensor, struct sl_error *err)
 {
+	int rc;
+
 	print_escaped(stdout, tensor->name);
 	printf(" %s ", sl_dtypes[tensor->dtype].name);
 	origin_print_shape(stdout, tensor->shape, tensor->n_dims);
 	fputs(" = ", stdout);
 	if (tensor->made)
 		printf("%s: ", tensor->made->name);
-	origin_print(stdout, plan->origins, tensor);
+	rc = origin_print(stdout, plan->origins, tensor);
 	putchar('\n');
+	return rc ? sl_fail(err, -rc, "no memory for the plan of '%s'", SL_ESC(tensor->name)) : 0;
 }
 
 static void json_piece(struct plan *plan, const struct sl_piece *piece)
@@ -97,14 +101,16 @@ static void json_piece(struct plan *plan, const struct sl_piece *piece)
 
 static int json_tensor(struct plan *plan, const struct sl_output *tensor, struct sl_error *err)
 {
+	struct sl_made_piece made;
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
+	int rc;
 
 	if (!out)
 		return sl_fail(err, ENOMEM, "no memory for the plan of '%s'", SL_ESC(tensor->name));
-	origin_print(out, plan->origins, tensor);
-	if (fclose(out)) {
+	rc = origin_print(out, plan->origins, tensor);
+	if (fclose(out) || rc) {
 		free(text);
 		return sl_fail(err, ENOMEM, "no memory for the plan of '%s'", SL_ESC(tensor->name));
 	}
@@ -121,8 +127,10 @@ static int json_tensor(struct plan *plan, const struct sl_output *tensor, struct
 	json_number(&plan->json, "bytes", tensor->len);
 	json_string(&plan->json, "source", text);
 	json_begin(&plan->json, "pieces", '[');
-	for (uint32_t i = 0; i < tensor->n_pieces; i++)
-		json_piece(plan, &tensor->pieces[i]);
+	for (uint32_t i = 0; i < tensor->n_pieces; i++) {
+		for (uint64_t j = 0; j < sl_piece_count(&tensor->pieces[i]); j++)
+			json_piece(plan, sl_piece_at(plan->target.model, &tensor->pieces[i], j, &made));
+	}
 	json_end(&plan->json, ']');
 	json_end(&plan->json, '}');
 	free(text);
@@ -133,8 +141,7 @@ static int plan_tensor(struct plan *plan, const struct sl_output *tensor, struct
 {
 	if (plan->as_json)
 		return json_tensor(plan, tensor, err);
-	print_tensor(plan, tensor);
-	return 0;
+	return print_tensor(plan, tensor, err);
 }
 
 /* The first tensor of a file, in by_file. */

@@ -8,6 +8,8 @@
  */
 #include "fs/fill.h"
 #include "fs/guard.h"
+#include "slicer/backend.h"
+#include "slicer/series.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -142,19 +144,46 @@ static bool is_inside(const struct sl_shard *shard, const struct sl_piece *p)
 	       end <= shard->size && !__builtin_mul_overflow(p->count, p->run, &len) && len == p->len;
 }
 
+/* Is it copied with its neighbours, in windows of the source? */
+static bool is_job(const struct fill *fill, const struct sl_piece *p)
+{
+	return p->op == SL_OP_COPY && !is_scattered(fill, p) && is_inside(&fill->model->shards.shards[p->shard], p);
+}
+
 static int add_piece(struct fill *fill, const struct sl_piece *p, unsigned char *dst, struct sl_error *err)
 {
-	if (p->op != SL_OP_COPY || is_scattered(fill, p) || !is_inside(&fill->model->shards.shards[p->shard], p))
-		return add_alone(fill, p, dst, err);
-	return add_job(fill, p, dst, err);
+	return is_job(fill, p) ? add_job(fill, p, dst, err) : add_alone(fill, p, dst, err);
+}
+
+/* Pieces of a series that are copied become jobs of their own; the others are ranges of the series. */
+static int add_series(struct fill *fill, const struct sl_piece *series, unsigned char *dst, struct sl_error *err)
+{
+	struct sl_made_piece made;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < sl_piece_count(series); i++) {
+		const struct sl_piece *p = sl_piece_at(fill->model, series, i, &made);
+		uint64_t begin = p->off - series->off, end = begin + p->len;
+
+		if (is_job(fill, p)) {
+			rc = add_job(fill, p, dst + begin, err);
+			continue;
+		}
+		for (uint64_t at = begin; !rc && at < end; at += ALONE)
+			rc = add_unit(fill, &(struct unit){ at, min(at + ALONE, end), series, dst, 0, 0 }, err);
+	}
+	return rc;
 }
 
 static int add_target(struct fill *fill, const struct fill_target *target, struct sl_error *err)
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; !rc && i < target->file->n_pieces; i++)
-		rc = add_piece(fill, &target->file->pieces[i], target->bytes + target->file->pieces[i].off, err);
+	for (uint32_t i = 0; !rc && i < target->file->n_pieces; i++) {
+		const struct sl_piece *p = &target->file->pieces[i];
+
+		rc = (p->op == SL_OP_SERIES ? add_series : add_piece)(fill, p, target->bytes + p->off, err);
+	}
 	return rc;
 }
 
@@ -386,13 +415,22 @@ static int scatter(struct work *work)
 	int rc;
 
 	read_ahead(work->fill, unit);
-	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE | MAP_POPULATE, shard->fd, (off_t)unit->start);
+	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE, shard->fd, (off_t)unit->start);
 	if (map == MAP_FAILED)
 		return sl_fail(work->err, errno, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(errno));
+	/* Not MAP_POPULATE, which tries for ever to read a page that cannot be read. If this fails, the copying will tell. */
+	madvise(map, len, MADV_POPULATE_READ);
 	work->window = map;
 	rc = run_guarded(work, copy_window);
 	munmap(map, len);
 	return rc == -EFAULT ? explain(shard, work->err) : rc;
+}
+
+/* This thread was cut off while a backend worked for it. */
+static void abandon(const struct sl_model *model)
+{
+	if (model->backend && model->backend->abandon)
+		model->backend->abandon(model->backend_state);
 }
 
 int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
@@ -403,6 +441,8 @@ int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
 	if (!work.unit->piece)
 		return scatter(&work);
 	rc = run_guarded(&work, make_alone);
+	if (rc == -EFAULT)
+		abandon(fill->model);
 	return rc == -EFAULT ? sl_fail(err, EIO, "there is no memory to hold a staged file") : rc;
 }
 

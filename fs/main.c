@@ -19,7 +19,7 @@ static const struct command commands[] = {
 	{ "sizes",     cmd_sizes,  "SOURCE [--json] [-o OPTIONS]",
 	  "bytes per rank for each layout: which one fits the GPUs?" },
 	{ "check",     cmd_check,  "SOURCE [PATH] [--json] [-o OPTIONS]",
-	  "is every tensor accounted for?" },
+	  "is every tensor accounted for, every scale a number?" },
 	{ "cat",       cmd_cat,    "SOURCE PATH [-o OPTIONS]",
 	  "one virtual file to the standard output; no mount" },
 	{ "export",    cmd_export, "SOURCE PATH DEST [-j JOBS] [--force] [--sync] [-o OPTIONS]",

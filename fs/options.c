@@ -6,6 +6,8 @@
  */
 #include "fs/options.h"
 #include "fs/command.h"
+#include "fs/device.h"
+#include "fs/slot.h"
 #include "slicer/engine.h"
 #include <ctype.h>
 #include <errno.h>
@@ -20,6 +22,8 @@ enum option_kind {
 	SIZE_OR_OFF, /* the same, or "off" for 0 */
 	FORMAT,	     /* a name of formats[] */
 	GPU,	     /* a name of sl_gpu_names[] */
+	DEVICE,	     /* a name of devices[], or a device's number */
+	MEMORY,	     /* a name of memories[] */
 	ENGINE,	     /* a name of sl_engines */
 	FLAG,	     /* no value: becomes 1 */
 	PASS,	     /* goes to the mount as it is */
@@ -49,10 +53,14 @@ static const struct option_row rows[] = {
 	{ "engine",  ENGINE, OPTION_TARGET(engine),        0,   0,            "show only this engine" },
 	{ "part",    SIZE,   OPTION_TARGET(part_bytes),    MiB, TiB,          "split weight files above this size (default 512M)" },
 	{ "format",  FORMAT, OPTION_TARGET(format),        0,   0,            "which naming of the weights to take (default auto)" },
-	{ "gpu",     GPU,    OPTION_TARGET(gpu),           0,   0,            "whose kernels' paddings experts get (default sm90)" },
+	{ "gpu",     GPU,    OPTION_TARGET(gpu),           0,   0,            "whose kernels' paddings experts get (default the GPU's that is here, else sm90)" },
+	{ "device",  DEVICE, OPTION_TARGET(device),        0,   DEVICES_MAX - 1, "what computes transforms: bytes are the same (default cpu)" },
 	{ "ra",      NUMBER, OPTION_TARGET(read_ahead_kb), 0,   1048576,      "read-ahead in KiB, 0 for the kernel's own (default 0 when files are staged, else 4096)" },
 	{ "threads", NUMBER, OPTION_TARGET(threads),       1,   1024,         "threads that serve (default 2 a processor, 8 to 64)" },
 	{ "stage",   SIZE_OR_OFF, OPTION_TARGET(stage_bytes), MiB, TiB,       "memory for files ahead of their readers (default a quarter of what is available)" },
+	{ "nocache", FLAG, OPTION_TARGET(no_cache), 0, 0, "read all headers, whatever the cache of them has, and store nothing there" },
+	{ "memory",  MEMORY, OPTION_TARGET(memory),        0,   0,            "what these files are kept in, at best (default huge, where it can be had)" },
+	{ "nopassthrough", FLAG, OPTION_TARGET(no_passthrough), 0, 0, "stream all files, those of the source too, and stage none" },
 	{ "allow_other", FLAG, OPTION_TARGET(allow_other), 0, 0, "let other users in (the default for root)" },
 	{ "allow_root",  FLAG, OPTION_TARGET(allow_root),  0, 0, "let root in" },
 	/* Kept for the mount. */
@@ -125,6 +133,20 @@ static const char *const formats[] = {
 	[SL_FORMAT_MISTRAL] = "mistral",
 };
 
+static const char *const devices[] = {
+	[DEVICE_CPU] = "cpu",
+	[DEVICE_AUTO] = "auto",
+	[DEVICE_CUDA] = "cuda",
+};
+
+_Static_assert(sizeof(devices) / sizeof(devices[0]) == DEVICE_NUMBER, "a name for each choice");
+
+static const char *const memories[N_SLOTS_KINDS] = {
+	[SLOTS_HUGE] = "huge",
+	[SLOTS_TMPFS] = "tmpfs",
+	[SLOTS_MEMFD] = "memfd",
+};
+
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
 void options_init(struct options *options)
@@ -191,9 +213,15 @@ static const char *describe_range(const struct option_row *row, char *buf, size_
 	} else if (row->kind == GPU) {
 		for (size_t i = 0; i < SL_N_GPUS; i++)
 			append_name(buf, cap, sl_gpu_names[i]);
+	} else if (row->kind == DEVICE) {
+		snprintf(buf, cap, "%s, %s, %s, or a number from 0 to %d", devices[0], devices[1], devices[2],
+			 DEVICES_MAX - 1);
 	} else if (row->kind == FORMAT) {
 		for (size_t i = 0; i < N_FORMATS; i++)
 			append_name(buf, cap, formats[i]);
+	} else if (row->kind == MEMORY) {
+		for (size_t i = 0; i < N_SLOTS_KINDS; i++)
+			append_name(buf, cap, memories[i]);
 	} else if (row->kind == ENGINE) {
 		for (size_t i = 0; i < SL_N_ENGINES; i++) {
 			if (is_directory(&sl_engines[i]))
@@ -255,6 +283,27 @@ static bool parse_gpu(const char *text, uint64_t *value)
 	return gpu >= 0;
 }
 
+static bool parse_device(const struct option_row *row, const char *text, uint64_t *value)
+{
+	const char *rest;
+
+	for (*value = 0; *value < DEVICE_NUMBER; ++*value)
+		if (!strcmp(text, devices[*value]))
+			return true;
+	if (!parse_number(text, value, &rest) || *rest || *value > row->max)
+		return false;
+	*value += DEVICE_NUMBER;
+	return true;
+}
+
+static bool parse_memory(const char *text, uint64_t *value)
+{
+	for (*value = 0; *value < N_SLOTS_KINDS; ++*value)
+		if (!strcmp(text, memories[*value]))
+			return true;
+	return false;
+}
+
 static bool parse_value(const struct option_row *row, const char *text, uint64_t *value)
 {
 	const char *rest = "";
@@ -265,6 +314,10 @@ static bool parse_value(const struct option_row *row, const char *text, uint64_t
 		return parse_engine(text, value);
 	if (row->kind == GPU)
 		return parse_gpu(text, value);
+	if (row->kind == DEVICE)
+		return parse_device(row, text, value);
+	if (row->kind == MEMORY)
+		return parse_memory(text, value);
 	if (row->kind == SIZE_OR_OFF && !strcmp(text, "off")) {
 		*value = 0;
 		return true;

@@ -24,13 +24,17 @@ struct options {
 	uint64_t format;		 /* enum sl_format */
 	uint64_t part_bytes;		 /* 0: the default of view.h */
 	uint64_t gpu;			 /* 1 + enum sl_gpu; 0: the default of view.h */
+	uint64_t device;		 /* enum device_choice, or DEVICE_NUMBER + N */
 	uint64_t tp;			 /* show only this many ranks; 0: all that make sense */
 	uint64_t engine;		 /* show only this one: 1 + its index in sl_engines; 0: all */
 	char layout[SL_LAYOUT_NAME_MAX]; /* "tp8" for tp=8, else "" */
+	uint64_t no_cache;		 /* read all headers, and store nothing (cachedir.h) */
 	/* How it is mounted; no other command looks at these. */
 	uint64_t read_ahead_kb; /* 0: leave what the kernel chose */
 	uint64_t threads;	/* 0: by the number of processors */
 	uint64_t stage_bytes;	/* of memory, for files ahead of their readers; 0: off */
+	uint64_t memory;	/* enum slots_kind: of these files, at best */
+	uint64_t no_passthrough;
 	uint64_t allow_other, allow_root;
 	char mount[1024]; /* what else goes to the mount, still escaped: "noexec,context=…", or "" */
 	uint64_t given;	  /* which rows of the table have been given: private */

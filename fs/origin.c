@@ -7,6 +7,7 @@
 #include "fs/print.h"
 #include "fs/values.h"
 #include "slicer/transform.h"
+#include "slicer/series.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -122,9 +123,18 @@ static uint32_t count_repeats(const struct origins *origins, const struct sl_pie
 	return repeats >= MIN_REPEATS ? repeats : 0;
 }
 
-void origin_walk_init(struct origin_walk *walk, const struct origins *origins, const struct sl_output *output)
+int origin_walk_init(struct origin_walk *walk, const struct origins *origins, const struct sl_output *output)
 {
 	*walk = (struct origin_walk){ .origins = origins, .output = output, .cast = -1 };
+	sl_arena_init(&walk->arena);
+	walk->pieces =
+		sl_pieces_spread(origins->model, output->pieces, output->n_pieces, &walk->arena, &walk->n_pieces);
+	return walk->pieces || output->n_pieces == 0 ? 0 : -ENOMEM;
+}
+
+void origin_walk_release(struct origin_walk *walk)
+{
+	sl_arena_release(&walk->arena);
 }
 
 /* Pieces that continue each other without a gap, in the source tensor as in the output. */
@@ -147,7 +157,7 @@ static uint32_t count_merged(const struct origins *origins, const struct sl_piec
 
 static void find_group(const struct origin_walk *walk, struct origin_term *term)
 {
-	uint32_t left = walk->output->n_pieces - walk->next;
+	uint32_t left = walk->n_pieces - walk->next;
 	uint64_t best = 1;
 
 	for (uint32_t lanes = 1; lanes <= MAX_LANES; lanes++) {
@@ -163,8 +173,8 @@ static void find_group(const struct origin_walk *walk, struct origin_term *term)
 
 bool origin_walk_next(struct origin_walk *walk, struct origin_term *term)
 {
-	const struct sl_piece *pieces = walk->output->pieces + walk->next, *last;
-	uint32_t left = walk->output->n_pieces - walk->next;
+	const struct sl_piece *pieces = walk->pieces + walk->next, *last;
+	uint32_t left = walk->n_pieces - walk->next;
 
 	if (left == 0)
 		return false;
@@ -173,7 +183,7 @@ bool origin_walk_next(struct origin_walk *walk, struct origin_term *term)
 	if (term->merged == 1)
 		find_group(walk, term);
 	walk->next += term->merged * term->n_lanes * term->repeats;
-	last = walk->output->pieces + walk->next - 1;
+	last = walk->pieces + walk->next - 1;
 	term->off = pieces->off - walk->output->off;
 	term->len = last->off + last->len - pieces->off;
 	return true;
@@ -356,6 +366,10 @@ static void print_compound(FILE *out, const struct origin_walk *walk, const stru
 		fprintf(out, " a block of %u x %u", c->block[0], c->block[1]);
 	else if (p->op == SL_OP_REPEAT)
 		fprintf(out, ", each element %u x %u times", c->block[0], c->block[1]);
+	else if (p->op == SL_OP_REGROUP)
+		fprintf(out, " a group of a row, as FP8 with a scale for a block of %u x %u", c->block[0], c->block[1]);
+	else if (p->op == SL_OP_REGROUPED)
+		fprintf(out, ", one / 64 for a block of %u x %u: the greatest", c->block[0], c->block[1]);
 	fputc(')', out);
 }
 
@@ -411,12 +425,12 @@ void origin_print_term(FILE *out, const struct origin_walk *walk, const struct o
 }
 
 /* The dtype that every source piece is converted to, or -1. */
-static int common_cast(const struct sl_output *output)
+static int common_cast(const struct origin_walk *walk)
 {
 	int cast = -1;
 
-	for (uint32_t i = 0; i < output->n_pieces; i++) {
-		const struct sl_piece *p = output->pieces + i;
+	for (uint32_t i = 0; i < walk->n_pieces; i++) {
+		const struct sl_piece *p = walk->pieces + i;
 
 		if (!sl_piece_reads(p))
 			continue;
@@ -427,24 +441,24 @@ static int common_cast(const struct sl_output *output)
 	return cast;
 }
 
-void origin_print(FILE *out, const struct origins *origins, const struct sl_output *output)
+int origin_print(FILE *out, const struct origins *origins, const struct sl_output *output)
 {
 	struct origin_walk walk;
 	struct origin_term term;
 	const char *between = "";
+	int rc = origin_walk_init(&walk, origins, output);
 
-	if (output->n_pieces == 0) {
+	if (rc == 0 && output->n_pieces == 0)
 		fputs("empty", out);
-		return;
-	}
-	origin_walk_init(&walk, origins, output);
-	walk.cast = common_cast(output);
+	walk.cast = rc ? -1 : common_cast(&walk);
 	if (walk.cast >= 0)
 		fprintf(out, "cast(%s): ", sl_dtypes[walk.cast].name);
-	for (; origin_walk_next(&walk, &term); between = " ++ ") {
+	for (; rc == 0 && origin_walk_next(&walk, &term); between = " ++ ") {
 		fputs(between, out);
 		origin_print_term(out, &walk, &term);
 	}
+	origin_walk_release(&walk);
+	return rc;
 }
 
 void origin_print_shape(FILE *out, const uint64_t *shape, unsigned n_dims)

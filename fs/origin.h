@@ -31,8 +31,10 @@ const struct sl_tensor *origins_find(const struct origins *origins, uint32_t sha
 struct origin_walk {
 	const struct origins *origins;
 	const struct sl_output *output;
-	uint32_t next; /* piece */
-	int cast;      /* enum sl_dtype that has been named for the whole tensor; -1: terms name theirs */
+	struct sl_arena arena; /* of pieces that a series stands for */
+	const struct sl_piece *pieces;
+	uint32_t n_pieces, next;
+	int cast; /* enum sl_dtype that has been named for the whole tensor; -1: terms name theirs */
 };
 
 /* One term: `len` bytes of the output from byte `off` of the tensor. */
@@ -44,14 +46,18 @@ struct origin_term {
 	uint32_t merged;	       /* n_lanes 1, repeats 1: so many pieces that continue each other */
 };
 
-void origin_walk_init(struct origin_walk *walk, const struct origins *origins, const struct sl_output *output);
+/* 0 or -ENOMEM; origin_walk_release() in either case. */
+int origin_walk_init(struct origin_walk *walk, const struct origins *origins,
+		     const struct sl_output *output) SL_MUST_CHECK;
+void origin_walk_release(struct origin_walk *walk);
 bool origin_walk_next(struct origin_walk *walk, struct origin_term *term);
 
 /* One term in words. */
 void origin_print_term(FILE *out, const struct origin_walk *walk, const struct origin_term *term);
 
-/* All terms, joined by " ++ "; what is done to every one of them, such as "cast(BF16): ", in front. */
-void origin_print(FILE *out, const struct origins *origins, const struct sl_output *output);
+/* All terms, joined by " ++ "; what is done to every one of them, such as "cast(BF16): ", in front.
+ * 0 or -ENOMEM. */
+int origin_print(FILE *out, const struct origins *origins, const struct sl_output *output) SL_MUST_CHECK;
 
 /* The shape as "[256, 512]". */
 void origin_print_shape(FILE *out, const uint64_t *shape, unsigned n_dims);

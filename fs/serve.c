@@ -65,6 +65,7 @@ int serve_open(struct serve **out, const struct serve_setup *setup, struct sl_er
 		return sl_fail(err, ENOMEM, "no memory to serve");
 	serve->setup = *setup;
 	pthread_mutex_init(&serve->lock, NULL);
+	pthread_mutex_init(&serve->storing, NULL);
 	if (pthread_key_create(&serve->buffers, free)) {
 		free(serve);
 		return sl_fail(err, EAGAIN, "no key for the buffers of threads");
@@ -118,6 +119,7 @@ void serve_close(struct serve *serve)
 	}
 	serve_close_files(serve);
 	pthread_key_delete(serve->buffers);
+	pthread_mutex_destroy(&serve->storing);
 	pthread_mutex_destroy(&serve->lock);
 	free(serve);
 }

@@ -16,8 +16,9 @@
 struct serve {
 	struct serve_setup setup;
 	struct fuse_session *session;
-	pthread_key_t buffers; /* struct buffer of each thread */
-	pthread_mutex_t lock;  /* of files */
+	pthread_key_t buffers;	 /* struct buffer of each thread */
+	pthread_mutex_t storing; /* a header, into the page cache */
+	pthread_mutex_t lock;	 /* of files */
 	struct open_file *files;
 	atomic_bool passthrough; /* the kernel has said in INIT that it can */
 };

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,10 +14,18 @@
 
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
+#define THP_SETTING "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
 struct slots {
 	int dir; /* of the tmpfs; -1: memfds */
-	const char *kind;
+	char what[200];
 	uint64_t budget, used;
+};
+
+static const char *const descriptions[N_SLOTS_KINDS] = {
+	[SLOTS_HUGE] = "tmpfs with huge pages",
+	[SLOTS_TMPFS] = "tmpfs",
+	[SLOTS_MEMFD] = "memfd",
 };
 
 /* ---- the tmpfs ---- */
@@ -37,27 +46,68 @@ static int open_tmpfs(const char *huge)
 	return dir;
 }
 
-/* The best that this machine allows. */
-static void open_memory(struct slots *slots)
+/* Has somebody forbidden huge pages of all files in memory? A tmpfs could be made all the same. */
+static bool are_denied(void)
 {
-	slots->kind = "tmpfs with huge pages";
-	slots->dir = open_tmpfs("always");
-	if (slots->dir >= 0)
-		return;
-	slots->kind = "tmpfs";
-	slots->dir = open_tmpfs(NULL);
-	if (slots->dir < 0)
-		slots->kind = "memfd";
+	FILE *file = fopen(THP_SETTING, "re");
+	char line[128] = "";
+	bool denied = file && fgets(line, sizeof(line), file) && strstr(line, "[deny]");
+
+	if (file)
+		fclose(file);
+	return denied;
+}
+
+/* A directory of that kind, or -1 and why not. */
+static int open_kind(enum slots_kind kind, char *why, size_t size)
+{
+	int dir;
+
+	if (kind == SLOTS_HUGE && are_denied()) {
+		snprintf(why, size, "; huge pages are denied in " THP_SETTING);
+		return -1;
+	}
+	dir = open_tmpfs(kind == SLOTS_HUGE ? "always" : NULL);
+	if (dir < 0)
+		snprintf(why, size, "; no %s: %s", descriptions[kind], strerror(errno));
+	return dir;
+}
+
+static void open_memory(struct slots *slots, enum slots_kind best)
+{
+	enum slots_kind kind = best;
+	char why[160] = "";
+
+	if (best)
+		snprintf(why, sizeof(why), "; it was asked for");
+	slots->dir = -1;
+	while (kind < SLOTS_MEMFD && (slots->dir = open_kind(kind, why, sizeof(why))) < 0)
+		kind++;
+	snprintf(slots->what, sizeof(slots->what), "%s%s", descriptions[kind], why);
+}
+
+/* Opened once more: the kernel does not count the first open of a memfd, and would never lease it (slot_is_held()). */
+static int open_memfd(void)
+{
+	int first = memfd_create("rankfs", MFD_CLOEXEC), fd;
+	char path[64];
+
+	if (first < 0)
+		return -1;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", first);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	close(first);
+	return fd;
 }
 
 static int open_file(const struct slots *slots)
 {
 	if (slots->dir < 0)
-		return memfd_create("rankfs", MFD_CLOEXEC);
+		return open_memfd();
 	return openat(slots->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 }
 
-int slots_open(struct slots **out, uint64_t budget, struct sl_error *err)
+int slots_open(struct slots **out, uint64_t budget, enum slots_kind best, struct sl_error *err)
 {
 	struct slots *slots = calloc(1, sizeof(*slots));
 
@@ -65,7 +115,7 @@ int slots_open(struct slots **out, uint64_t budget, struct sl_error *err)
 	if (!slots)
 		return sl_fail(err, ENOMEM, "no memory to stage files");
 	slots->budget = budget;
-	open_memory(slots);
+	open_memory(slots, best);
 	return 0;
 }
 
@@ -78,9 +128,9 @@ void slots_close(struct slots *slots)
 	free(slots);
 }
 
-const char *slots_kind(const struct slots *slots)
+const char *slots_what(const struct slots *slots)
 {
-	return slots->kind;
+	return slots->what;
 }
 
 uint64_t slots_budget(const struct slots *slots)

@@ -3,7 +3,7 @@
  *
  * A slot is a file without a name, mapped here for filling; what backs a passthrough file must be a file. The tmpfs is
  * attached nowhere (fsmount(2)), so nothing of it is left when the process ends, however it ends, but for what readers
- * still have open or mapped. Pages are huge where the kernel has them.
+ * still have open or mapped. Pages are huge where the kernel has them. Where no tmpfs can be had, slots are memfds.
  *
  * A mapping outlives the descriptor that it was made from, so only the kernel knows whether anybody still reads a slot:
  * slot_is_held() asks it. Slots are given to new files without freeing their pages, since to touch memory for the first
@@ -28,12 +28,15 @@ struct slot {
 	int backing;	      /* the caller's: what the kernel calls this file, 0 before it has been told */
 };
 
-/* Memory for slots of `budget` bytes in all. */
-int slots_open(struct slots **out, uint64_t budget, struct sl_error *err) SL_MUST_CHECK;
+/* What slots can be files of, the best first. */
+enum slots_kind { SLOTS_HUGE, SLOTS_TMPFS, SLOTS_MEMFD, N_SLOTS_KINDS };
+
+/* Memory for slots of `budget` bytes in all, of the best kind from `best` on that this machine allows. */
+int slots_open(struct slots **out, uint64_t budget, enum slots_kind best, struct sl_error *err) SL_MUST_CHECK;
 void slots_close(struct slots *slots);
 
-/* What the slots are files of: "tmpfs with huge pages". */
-const char *slots_kind(const struct slots *slots);
+/* What the slots are files of, and why of nothing better: "memfd; no tmpfs: Operation not permitted". */
+const char *slots_what(const struct slots *slots);
 uint64_t slots_budget(const struct slots *slots);
 /* Bytes of the budget that are taken. */
 uint64_t slots_used(const struct slots *slots);

@@ -182,6 +182,26 @@ void stage_read(struct stage *stage, struct stage_open *open, uint64_t off, uint
 	pthread_mutex_unlock(&stage->lock);
 }
 
+bool stage_passes(struct stage *stage, const struct node *node)
+{
+	int64_t index = line_index(node);
+	struct line *line;
+	bool passes;
+
+	pthread_mutex_lock(&stage->lock);
+	passes = stage->device >= 0 && node->kind == NODE_SOURCE;
+	line = index < 0 ? NULL : stage->lines;
+	while (line && line->view != node->view)
+		line = line->next;
+	if (line && stage->device >= 0) {
+		const struct part *part = &line->parts[index];
+
+		passes = part->n_opens && !part->waiting ? part->passed : part->state != PART_EMPTY;
+	}
+	pthread_mutex_unlock(&stage->lock);
+	return passes;
+}
+
 static void forget_source(struct stage *stage, struct part *part)
 {
 	struct part **at = &stage->passed;
@@ -221,7 +241,7 @@ static void init_lock(struct stage *stage)
 	pthread_condattr_destroy(&attr);
 }
 
-int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_error *err)
+int stage_new(struct stage **out, struct tree *tree, uint64_t budget, enum slots_kind memory, struct sl_error *err)
 {
 	struct stage *stage = calloc(1, sizeof(*stage));
 	int rc;
@@ -235,7 +255,7 @@ int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_
 	stage->read_ahead = READ_AHEAD_MAX;
 	snprintf(stage->passthrough_why, sizeof(stage->passthrough_why), "nothing is mounted yet");
 	init_lock(stage);
-	rc = slots_open(&stage->slots, budget, err);
+	rc = slots_open(&stage->slots, budget, memory, err);
 	if (!rc && budget)
 		rc = guard_install(err);
 	if (rc)
@@ -251,7 +271,7 @@ static int probe(struct stage *stage, int device)
 	struct sl_error err = SL_ERROR_INIT;
 	struct slots *slots;
 	struct slot *slot;
-	int rc = slots_open(&slots, 1, &err), id = 0;
+	int rc = slots_open(&slots, 1, SLOTS_TMPFS, &err), id = 0;
 
 	if (!rc)
 		rc = slot_open(&slot, slots, 1, &err);
@@ -361,7 +381,7 @@ void stage_figures(struct stage *stage, struct stage_figures *figures)
 	*figures = (struct stage_figures){
 		.passthrough = stage->device < 0 ? stage->passthrough_why : NULL,
 		.staging = why_not_staging(stage),
-		.kind = slots_kind(stage->slots),
+		.memory = slots_what(stage->slots),
 		.budget = slots_budget(stage->slots),
 		.used = slots_used(stage->slots),
 		.n_staged = stage->n_staged,

@@ -15,6 +15,7 @@
 #ifndef FS_STAGE_H
 #define FS_STAGE_H
 
+#include "fs/slot.h"
 #include "fs/tree.h"
 #include "slicer/error.h"
 #include <stdatomic.h>
@@ -38,8 +39,9 @@ struct stage_open {
 	_Atomic bool evident;
 };
 
-/* `budget` bytes of memory at most; 0 stages nothing. The tree must outlive the stage. Starts no thread. */
-int stage_new(struct stage **out, struct tree *tree, uint64_t budget, struct sl_error *err) SL_MUST_CHECK;
+/* `budget` bytes of `memory` at most; 0 stages nothing. The tree must outlive the stage. Starts no thread. */
+int stage_new(struct stage **out, struct tree *tree, uint64_t budget, enum slots_kind memory,
+	      struct sl_error *err) SL_MUST_CHECK;
 
 /* The mount answers: see whether the kernel passes files through, and start the threads. `device` is the session's
  * /dev/fuse, or -1 when it is known that it does not, and `why`. */
@@ -58,10 +60,13 @@ bool stage_begin(struct stage *stage, struct stage_open *open, const struct node
 void stage_read(struct stage *stage, struct stage_open *open, uint64_t off, uint64_t len);
 void stage_end(struct stage *stage, struct stage_open *open);
 
+/* Is a file passed through now or, when nobody has it open, would it be? */
+bool stage_passes(struct stage *stage, const struct node *node);
+
 struct stage_figures {
 	const char *passthrough; /* NULL: yes; else why not */
 	const char *staging;	 /* NULL: yes; else why not */
-	const char *kind;	 /* of memory */
+	const char *memory;	 /* that is staged in */
 	uint64_t budget, used;	 /* bytes */
 	uint64_t n_staged, bytes_staged, n_failed, n_passed;
 	unsigned threads;

@@ -205,7 +205,7 @@ static void print_stage(FILE *out, struct stats *stats)
 		fprintf(out, "staging: no (%s)\n", f.staging);
 	else
 		fprintf(out, "staging: %s of %s used (%s), %u threads; %s files, %s; %s failed\n",
-			print_size(f.used).text, print_size(f.budget).text, f.kind, f.threads,
+			print_size(f.used).text, print_size(f.budget).text, f.memory, f.threads,
 			print_count(f.n_staged).text, print_size(f.bytes_staged).text, print_count(f.n_failed).text);
 }
 
@@ -294,11 +294,13 @@ static void print_errors(FILE *out, struct stats *stats)
 static void print_status(FILE *out, struct stats *stats)
 {
 	const struct stats_setup *setup = &stats->setup;
+	char text[600];
 
 	fprintf(out, "rankfs %s: %s on %s\n", RANKFS_VERSION, setup->source, setup->mountpoint);
 	fprintf(out, "up: ");
 	print_duration(out, (now_ns() - stats->started) / 1000000000);
 	fprintf(out, "\nkernel: %s\nlibfuse: %s\nthreads: %u\n", stats->kernel, setup->libfuse, setup->threads);
+	fprintf(out, "computing: %s\n", device_text(setup->device, text, sizeof(text)));
 	print_stage(out, stats);
 	for (int i = 0; i < N_KNOBS; i++)
 		print_knob(out, &stats->knobs.knobs[i]);
@@ -437,16 +439,20 @@ static void print_settings(FILE *out, struct stats *stats)
 {
 	const struct stats_setup *setup = &stats->setup;
 	const struct options *options = setup->options;
+	char text[600];
 
 	fprintf(out, "source=%s\nmountpoint=%s\n", setup->source, setup->mountpoint);
 	fprintf(out, "format=%s\n", setup->model->shards.format == SL_FORMAT_MISTRAL ? "mistral" : "hf");
 	fprintf(out, "engine=%s\n", options->engine ? sl_engines[options->engine - 1].name : "");
 	fprintf(out, "layout=%s\n", options->layout);
 	fprintf(out, "part=%" PRIu64 "\n", options->part_bytes);
+	fprintf(out, "gpu=%s\n", sl_gpu_names[options->gpu ? options->gpu - 1 : SL_SM90]);
+	fprintf(out, "device=%s\n", device_text(setup->device, text, sizeof(text)));
 	if (options->read_ahead_kb != OPTIONS_AUTO)
 		fprintf(out, "ra=%" PRIu64 "\n", options->read_ahead_kb);
 	fprintf(out, "threads=%u\n", setup->threads);
 	fprintf(out, "stage=%" PRIu64 "\n", figures_of(stats).budget);
+	fprintf(out, "nocache=%d\n", options->no_cache != 0);
 	fprintf(out, "mount=%s\n", options->mount);
 	for (int i = 0; i < N_KNOBS; i++)
 		if (stats->knobs.knobs[i].name)

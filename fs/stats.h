@@ -8,6 +8,7 @@
 #ifndef FS_STATS_H
 #define FS_STATS_H
 
+#include "fs/device.h"
 #include "fs/knobs.h"
 #include "fs/options.h"
 #include "fs/stage.h"
@@ -22,6 +23,7 @@ struct stats_group;
 struct stats_setup {
 	const struct sl_model *model;
 	const struct options *options;
+	struct device *device;
 	const char *source;	/* absolute */
 	const char *mountpoint; /* absolute */
 	const char *libfuse;	/* its version */

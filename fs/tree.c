@@ -370,7 +370,8 @@ int tree_open(struct tree **out, const struct sl_model *model, const struct tree
 	sl_arena_init(&tree->arena);
 	pthread_mutex_init(&tree->filling, NULL);
 	pthread_rwlock_init(&tree->numbering, NULL);
-	rc = open_root(tree, err);
+	tree->verdicts = verdicts_new();
+	rc = tree->verdicts ? open_root(tree, err) : sl_fail(err, ENOMEM, "no memory for the tree");
 	if (rc)
 		tree_close(tree);
 	else
@@ -391,6 +392,7 @@ void tree_close(struct tree *tree)
 	origins_close(tree->origins);
 	free(tree->passed);
 	free(tree->by_ino);
+	verdicts_free(tree->verdicts);
 	pthread_mutex_destroy(&tree->filling);
 	pthread_rwlock_destroy(&tree->numbering);
 	sl_arena_release(&tree->arena);

@@ -105,7 +105,6 @@ typedef char *tree_live_fn(void *context, const char *what);
 void tree_set_live(struct tree *tree, tree_live_fn *fn, void *context);
 
 /* Layouts that a listing of `engine` shows for this model: those of tp 1, 2, 4, 8 (and 16) that it can have. */
-size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine, struct sl_layout *layouts,
-		    size_t max);
+size_t tree_layouts(const struct tree *tree, const struct sl_engine *engine, struct sl_layout *layouts, size_t max);
 
 #endif

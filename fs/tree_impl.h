@@ -100,6 +100,8 @@ struct tree {
 	size_t n_passed;
 	bool scanned;
 
+	struct verdicts *verdicts; /* has a lock of its own */
+
 	pthread_rwlock_t numbering;
 	struct node **by_ino; /* open addressing; a power of two, at most half full */
 	size_t ino_cap, n_inos;
@@ -150,6 +152,14 @@ bool shows_engine(const struct tree *tree, const struct sl_engine *engine);
 /* Is `name` the directory of an engine inside `dir` that cannot be had? -EINVAL with the reason. */
 int engine_refused(const struct tree *tree, const struct dir *dir, const char *name,
 		   struct sl_error *err) SL_MUST_CHECK;
+/* sl_layout_check(), which looks at every tensor, asked once for each of an engine's usual layouts. */
+int tree_check_layout(const struct tree *tree, const struct sl_engine *engine, const struct sl_layout *layout,
+		      struct sl_error *err) SL_MUST_CHECK;
+/* n_usual_layouts(), with that. */
+unsigned tree_n_usual(const struct tree *tree, const struct sl_engine *engine);
+struct verdicts *verdicts_new(void);
+void verdicts_free(struct verdicts *verdicts);
+
 /* Is there anything to show with these options? */
 int tree_check_options(const struct tree *tree, struct sl_error *err) SL_MUST_CHECK;
 

@@ -12,16 +12,83 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t tree_layouts(const struct sl_model *model, const struct sl_engine *engine, struct sl_layout *layouts, size_t max)
+/* What sl_layout_check() said of the usual layouts. */
+struct verdicts {
+	pthread_mutex_t lock;
+	struct verdict {
+		bool known;
+		struct sl_error why; /* errnum 0: the model can have it */
+	} of[SL_N_ENGINES][N_USUAL_LAYOUTS];
+};
+
+struct verdicts *verdicts_new(void)
+{
+	struct verdicts *verdicts = calloc(1, sizeof(*verdicts));
+
+	if (verdicts)
+		pthread_mutex_init(&verdicts->lock, NULL);
+	return verdicts;
+}
+
+void verdicts_free(struct verdicts *verdicts)
+{
+	if (!verdicts)
+		return;
+	pthread_mutex_destroy(&verdicts->lock);
+	free(verdicts);
+}
+
+/* Which of the usual layouts it is; N_USUAL_LAYOUTS for any other. */
+static unsigned find_usual(const struct sl_layout *layout)
+{
+	unsigned i = 0;
+
+	for (; i < N_USUAL_LAYOUTS; i++) {
+		struct sl_layout usual = usual_layout(i);
+
+		if (sl_layout_equal(&usual, layout))
+			break;
+	}
+	return i;
+}
+
+int tree_check_layout(const struct tree *tree, const struct sl_engine *engine, const struct sl_layout *layout,
+		      struct sl_error *err)
+{
+	unsigned usual = find_usual(layout);
+	struct verdict *verdict;
+
+	if (usual == N_USUAL_LAYOUTS)
+		return sl_layout_check(tree->model, engine, layout, err);
+	verdict = &tree->verdicts->of[engine - sl_engines][usual];
+	pthread_mutex_lock(&tree->verdicts->lock);
+	if (!verdict->known) {
+		if (sl_layout_check(tree->model, engine, layout, &verdict->why) == 0)
+			verdict->why.errnum = 0;
+		verdict->known = true;
+	}
+	pthread_mutex_unlock(&tree->verdicts->lock);
+	return verdict->why.errnum ? sl_fail(err, verdict->why.errnum, "%s", verdict->why.text) : 0;
+}
+
+unsigned tree_n_usual(const struct tree *tree, const struct sl_engine *engine)
+{
+	struct sl_error unused = SL_ERROR_INIT;
+	struct sl_layout first = usual_layout(0);
+
+	return !engine->ranks || tree_check_layout(tree, engine, &first, &unused) ? 1 : N_USUAL_LAYOUTS;
+}
+
+size_t tree_layouts(const struct tree *tree, const struct sl_engine *engine, struct sl_layout *layouts, size_t max)
 {
 	size_t n = 0;
 
-	for (unsigned i = 0, end = n_usual_layouts(model, engine); i < end && n < max; i++) {
+	for (unsigned i = 0, end = tree_n_usual(tree, engine); i < end && n < max; i++) {
 		struct sl_error unused = SL_ERROR_INIT;
 
 		layouts[n] = usual_layout(i);
-		sl_process_settle(model, engine, &layouts[n]);
-		n += sl_layout_check(model, engine, &layouts[n], &unused) == 0;
+		sl_process_settle(tree->model, engine, &layouts[n]);
+		n += tree_check_layout(tree, engine, &layouts[n], &unused) == 0;
 	}
 	return n;
 }
@@ -58,7 +125,7 @@ static int check_engine(const struct tree *tree, const struct sl_engine *engine,
 		return sl_fail(err, ENOENT, "only %s is shown", SL_ESC(tree->options.engine));
 	rc = only_layout(tree, engine, &layout, err);
 	if (rc == 0)
-		rc = sl_layout_check(tree->model, engine, &layout, err);
+		rc = tree_check_layout(tree, engine, &layout, err);
 	return rc;
 }
 
@@ -211,7 +278,7 @@ int fill_engine(struct filling *filling, struct sl_error *err)
 	if (tree->options.layout)
 		rc = only_layout(tree, dir->engine, &layouts[0], err);
 	else
-		n = tree_layouts(tree->model, dir->engine, layouts, N_USUAL_LAYOUTS);
+		n = tree_layouts(tree, dir->engine, layouts, N_USUAL_LAYOUTS);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = fill_layout(filling, sl_layout_format(&layouts[i], dir->engine, name), &layouts[i], err);
 	if (rc == 0 && !dir->by_tensor)
@@ -231,7 +298,7 @@ int layout_find(const struct tree *tree, const struct dir *engine, const char *n
 	rc = only_layout(tree, engine->engine, &only, err);
 	if (rc == 0 && tree->options.layout && !sl_layout_equal(layout, &only))
 		rc = sl_fail(err, ENOENT, "only %s is shown, not %s", tree->options.layout, name);
-	return rc ? rc : sl_layout_check(tree->model, engine->engine, layout, err);
+	return rc ? rc : tree_check_layout(tree, engine->engine, layout, err);
 }
 
 const char *rank_name(char *buf, size_t size, const struct sl_layout *layout, unsigned stage, unsigned rank)

@@ -33,7 +33,7 @@ static void print_layouts(FILE *out, const struct tree *tree, const struct sl_en
 {
 	struct sl_layout layouts[N_USUAL_LAYOUTS];
 	char name[SL_LAYOUT_NAME_MAX];
-	size_t n = tree_layouts(tree->model, engine, layouts, N_USUAL_LAYOUTS);
+	size_t n = tree_layouts(tree, engine, layouts, N_USUAL_LAYOUTS);
 
 	if (!engine->ranks)
 		return;
@@ -68,11 +68,11 @@ static void print_usage(FILE *out, const struct tree *tree, const struct sl_engi
 /* The usual layouts that the model cannot have, with the reason. */
 static void print_refused(FILE *out, const struct tree *tree, const struct sl_engine *engine)
 {
-	for (unsigned i = 0; i < n_usual_layouts(tree->model, engine); i++) {
+	for (unsigned i = 0, n = tree_n_usual(tree, engine); i < n; i++) {
 		struct sl_layout layout = usual_layout(i);
 		struct sl_error why = SL_ERROR_INIT;
 
-		if (sl_layout_check(tree->model, engine, &layout, &why))
+		if (tree_check_layout(tree, engine, &layout, &why))
 			fprintf(out, "    not %s\n", why.text);
 	}
 }
@@ -141,15 +141,15 @@ static void print_extent(FILE *out, const struct sl_output *tensor, const struct
 		fprintf(out, "bytes [%" PRIu64 ":%" PRIu64 "] = ", term->off, term->off + term->len);
 }
 
-static void print_terms(FILE *out, const struct tree *tree, const struct sl_output *tensor)
+static int print_terms(FILE *out, const struct tree *tree, const struct sl_output *tensor, struct sl_error *err)
 {
 	struct origin_walk walk;
 	struct origin_term term;
 	unsigned n = 0;
+	int rc = origin_walk_init(&walk, tree->origins, tensor);
 
 	fputs("source  ", out);
-	origin_walk_init(&walk, tree->origins, tensor);
-	for (; origin_walk_next(&walk, &term); n++) {
+	for (; rc == 0 && origin_walk_next(&walk, &term); n++) {
 		if (n >= MAX_TERMS)
 			continue;
 		fputs(n ? "        " : "", out);
@@ -161,6 +161,8 @@ static void print_terms(FILE *out, const struct tree *tree, const struct sl_outp
 		fprintf(out, "        … and %u more\n", n - MAX_TERMS);
 	else if (n == 0)
 		fputs("none\n", out);
+	origin_walk_release(&walk);
+	return rc ? sl_fail(err, -rc, "no memory for the sources of '%s'", SL_ESC(tensor->name)) : 0;
 }
 
 /* A number, or as many blanks. */
@@ -229,9 +231,9 @@ static int print_tensor(FILE *out, const struct tree *tree, const struct node *n
 	origin_print_shape(out, tensor->shape, tensor->n_dims);
 	fprintf(out, "\nbytes   %" PRIu64 "\n", tensor->len);
 	print_file(out, node->view, tensor);
-	print_terms(out, tree, tensor);
-	if (!values_known(tensor->dtype))
-		return 0;
+	rc = print_terms(out, tree, tensor, err);
+	if (rc || !values_known(tensor->dtype))
+		return rc;
 	values_init(&values);
 	if (with_values)
 		rc = read_values(&values, node->view, tensor, err);

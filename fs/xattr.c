@@ -2,7 +2,7 @@
  * xattr.c - a table of names, each with the function that prints its value.
  */
 #include "fs/xattr.h"
-#include "fs/serve.h"
+#include "slicer/series.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,15 +11,17 @@
 
 #define MAX_SOURCE 65000 /* the kernel takes 65,536 bytes of a value */
 
-static bool print_dtype(const struct node *node, FILE *out)
+static bool print_dtype(const struct node *node, enum serve_mode mode, FILE *out)
 {
+	(void)mode;
 	if (node->tensor)
 		fputs(sl_dtypes[node->tensor->dtype].name, out);
 	return node->tensor;
 }
 
-static bool print_shape(const struct node *node, FILE *out)
+static bool print_shape(const struct node *node, enum serve_mode mode, FILE *out)
 {
+	(void)mode;
 	if (!node->tensor)
 		return false;
 	for (unsigned i = 0; i < node->tensor->n_dims; i++)
@@ -27,10 +29,10 @@ static bool print_shape(const struct node *node, FILE *out)
 	return true;
 }
 
-static bool print_mode(const struct node *node, FILE *out)
+static bool print_mode(const struct node *node, enum serve_mode mode, FILE *out)
 {
 	if (node->kind != NODE_DIR)
-		fputs(serve_mode_name(serve_mode(node)), out);
+		fputs(serve_mode_name(mode), out);
 	return node->kind != NODE_DIR;
 }
 
@@ -58,18 +60,23 @@ static void print_piece(const struct sl_model *model, const struct sl_piece *pie
 
 static void print_pieces(const struct sl_model *model, const struct sl_piece *pieces, uint32_t n_pieces, FILE *out)
 {
+	struct sl_made_piece made;
+
 	for (uint32_t i = 0; i < n_pieces; i++) {
-		if (ftell(out) > MAX_SOURCE) {
-			fprintf(out, " …");
-			return;
+		for (uint64_t j = 0; j < sl_piece_count(&pieces[i]); j++) {
+			if (ftell(out) > MAX_SOURCE) {
+				fprintf(out, " …");
+				return;
+			}
+			fputs(i || j ? " " : "", out);
+			print_piece(model, sl_piece_at(model, &pieces[i], j, &made), out);
 		}
-		fputs(i ? " " : "", out);
-		print_piece(model, &pieces[i], out);
 	}
 }
 
-static bool print_source(const struct node *node, FILE *out)
+static bool print_source(const struct node *node, enum serve_mode mode, FILE *out)
 {
+	(void)mode;
 	if (node->kind == NODE_SOURCE)
 		fputs(node->path, out);
 	else if (node->tensor && node->view)
@@ -84,7 +91,7 @@ static bool print_source(const struct node *node, FILE *out)
 /* To add an attribute: a row. The function prints the value, or returns false when the node has none. */
 static const struct xattr {
 	const char *name;
-	bool (*print)(const struct node *node, FILE *out);
+	bool (*print)(const struct node *node, enum serve_mode mode, FILE *out);
 } xattrs[] = {
 	{ "user.rankfs.dtype", print_dtype },
 	{ "user.rankfs.mode", print_mode },
@@ -94,14 +101,14 @@ static const struct xattr {
 
 #define N_XATTRS (sizeof(xattrs) / sizeof(xattrs[0]))
 
-static int value_of(const struct xattr *xattr, const struct node *node, char **value, size_t *len)
+static int value_of(const struct xattr *xattr, const struct node *node, enum serve_mode mode, char **value, size_t *len)
 {
 	FILE *out = open_memstream(value, len);
 	bool has;
 
 	if (!out)
 		return -ENOMEM;
-	has = xattr->print(node, out);
+	has = xattr->print(node, mode, out);
 	if (!fclose(out) && has)
 		return 0;
 	free(*value);
@@ -109,11 +116,11 @@ static int value_of(const struct xattr *xattr, const struct node *node, char **v
 	return has ? -ENOMEM : -ENODATA;
 }
 
-int xattr_get(const struct node *node, const char *name, char **value, size_t *len)
+int xattr_get(const struct node *node, enum serve_mode mode, const char *name, char **value, size_t *len)
 {
 	for (size_t i = 0; i < N_XATTRS; i++)
 		if (!strcmp(name, xattrs[i].name))
-			return value_of(&xattrs[i], node, value, len);
+			return value_of(&xattrs[i], node, mode, value, len);
 	return -ENODATA;
 }
 
@@ -126,7 +133,7 @@ int xattr_list(const struct node *node, char **names, size_t *len)
 		char *value;
 		size_t value_len;
 
-		rc = value_of(&xattrs[i], node, &value, &value_len);
+		rc = value_of(&xattrs[i], node, SERVE_STREAMED, &value, &value_len);
 		if (!rc) {
 			free(value);
 			fwrite(xattrs[i].name, strlen(xattrs[i].name) + 1, 1, out);

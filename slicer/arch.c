@@ -25,9 +25,11 @@ const struct sl_arch *const sl_archs[] = {
 	&sl_arch_mixtral,
 	&sl_arch_qwen2_moe,
 	&sl_arch_qwen3_moe,
+	&sl_arch_qwen3_next,
 	&sl_arch_deepseek,
 	&sl_arch_glm4_moe,
 	&sl_arch_kimi_k25,
+	&sl_arch_kimi_linear,
 	&sl_arch_gpt_oss,
 	&sl_arch_minimax_m2,
 	&sl_arch_llama4,
@@ -40,16 +42,11 @@ const struct sl_arch *const sl_archs[] = {
 	NULL,
 };
 
-#define MOE    "mixture of experts"
-#define MLA    "multi-head latent attention and experts"
-#define HYBRID "linear attention and experts"
-
 /* clang-format off */
-/* To add an architecture that is known but refused: a row with what it would need. */
+/* To add an architecture that is known but refused: a row with the reason (vLLM: models/registry.py says what it had). */
 const struct sl_refused_arch sl_refused_archs[] = {
-	{ "KimiLinearForCausalLM",                    HYBRID },
-	{ "MiniMaxM1ForCausalLM",                     HYBRID },
-	{ "QWenLMHeadModel",                          "vLLM dropped this architecture" },
+	{ "MiniMaxM1ForCausalLM", "vLLM has not had it since 0.24" },
+	{ "QWenLMHeadModel",      "vLLM has not had it since 0.24" },
 };
 /* clang-format on */
 const unsigned sl_n_refused_archs = SL_COUNT(sl_refused_archs);
@@ -67,7 +64,7 @@ static int refuse(const char *name, enum sl_format format, struct sl_error *err)
 {
 	for (unsigned i = 0; i < sl_n_refused_archs; i++) {
 		if (strcmp(sl_refused_archs[i].architecture, name) == 0)
-			return sl_fail(err, EINVAL, "config.json: architecture %s (%s) is not supported yet", name,
+			return sl_fail(err, EINVAL, "config.json: architecture %s is refused: %s", name,
 				       sl_refused_archs[i].why);
 	}
 	for (const struct sl_arch *const *at = sl_archs; *at; at++) {

@@ -43,9 +43,10 @@ enum sl_dim {
 	SL_MOE_PAIRS,	/* the same interleaved: row 2j is gate j, row 2j + 1 is up j (gpt-oss) */
 	SL_LINEAR_K,	/* linear attention: key heads x their size */
 	SL_LINEAR_V,
-	SL_LINEAR_QKV,	  /* its q, k and v one after another */
-	SL_LINEAR_HEADS,  /* one element per value head */
-	SL_LEADING_HEADS, /* the same, and elements behind them that no engine loads (Kimi K3) */
+	SL_LINEAR_QKV,	   /* its q, k and v one after another */
+	SL_LINEAR_HEADS,   /* one element per value head */
+	SL_LINEAR_BY_KEYS, /* any size, divided by whole key heads (Qwen3-Next) */
+	SL_LEADING_HEADS,  /* the same, and elements behind them that no engine loads (Kimi K3) */
 	SL_N_DIMS
 };
 
@@ -80,6 +81,7 @@ enum sl_weight_flags {
 	SL_UNFUSED = 512,      /* a vector or matrix that is joined with others, but is no linear layer */
 	SL_INSTEAD =
 		8192, /* only where the row before it of the same `fused` is not stored: experts apart instead of stacked */
+	SL_FLAT = 16384, /* a vector that may be stored with axes of one element around it */
 	SL_AGAIN = 4096, /* a tensor of another row, which engines that fuse hold a second time: Gemma 4's k as v */
 };
 
@@ -115,7 +117,10 @@ struct sl_weight {
 	sl_predicate *bias; /* the module has a bias; NULL: never */
 	enum sl_stages stages;
 	enum sl_weight_dtype as;
-	unsigned pad;	    /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
+	unsigned
+		least; /* rows, or of a row-parallel matrix columns, that a rank's share of an expert has at least in an
+			 * engine that fuses: filled up with zeros */
+	unsigned pad;  /* a rank's rows in an engine that fuses: filled up with zeros to a multiple of this */
 	const char *routed; /* of a shared expert: the row of the routed ones, of which it may become the last */
 	const struct sl_weight *sglang; /* this row as SGLang has it; NULL: the same */
 };
@@ -158,9 +163,11 @@ enum sl_arch_flags {
 	SL_NO_STAGES = 8,      /* no pipeline parallelism */
 	SL_NEXT_N = 64,	       /* layers beyond num_hidden_layers are drafts (MTP): engines load them apart */
 	SL_EXPERT_GROUPS = 32, /* routing by n_group groups of experts: vLLM spreads no others round robin */
-	SL_NO_F16 = 16,	       /* numerically unstable in F16: vLLM refuses it and takes BF16 */
 	SL_SGLANG_STAGES = 128, /* what SGLang's pipeline stages hold of it is known */
-	SL_NORMALIZER = 256,	/* SGLang has a tensor of the factor of its embeddings, sqrt(hidden) */
+	SL_OWN_HEAD =
+		256, /* the engine has a head of its own also where config.json ties it: then it is the embedding again */
+	SL_NO_F16 = 16,	     /* numerically unstable in F16: vLLM refuses it and takes BF16 */
+	SL_NORMALIZER = 512, /* SGLang has a tensor of the factor of its embeddings, sqrt(hidden) */
 };
 
 struct sl_arch {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -22,7 +23,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
 #endif
 
-enum { FIRST_CHUNK = 4096, LARGEST_CHUNK = 1 << 20 };
+enum { FIRST_CHUNK = 4096, LARGEST_CHUNK = 1 << 20, HUGE_PAGE = 2 << 20 };
 
 struct sl_arena_chunk {
 	struct sl_arena_chunk *next;
@@ -64,6 +65,15 @@ void sl_arena_release(struct sl_arena *arena)
 	sl_arena_init(arena);
 }
 
+/* The names and tensors of a large checkpoint are tens of megabytes: a page fault for each two of them, not each 4 KiB. */
+static void use_huge_pages(void *at, size_t size)
+{
+	uintptr_t first = ((uintptr_t)at + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+	uintptr_t end = ((uintptr_t)at + size) & ~(uintptr_t)(HUGE_PAGE - 1);
+
+	madvise((void *)first, end - first, MADV_HUGEPAGE); /* the kernel may have none */
+}
+
 static struct sl_arena_chunk *new_chunk(size_t size)
 {
 	struct sl_arena_chunk *chunk;
@@ -74,6 +84,8 @@ static struct sl_arena_chunk *new_chunk(size_t size)
 	chunk = calloc(1, total);
 	if (!chunk)
 		return NULL;
+	if (total >= 2 * HUGE_PAGE)
+		use_huge_pages(chunk, total);
 	chunk->size = size;
 	ASAN_POISON_MEMORY_REGION(chunk->bytes, size);
 	return chunk;

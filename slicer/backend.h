@@ -11,7 +11,7 @@
  *      |  |  |  |  |                            +-----------+
  *
  * A backend gets blocks in host memory and gives blocks in host memory. All of them give the same bytes: the arithmetic is
- * defined once, in slicer/transforms/NAME.h, for host and device.
+ * defined once, in slicer/transforms/NAME.h, for host and device. So this header, and those that these include, are C and C++.
  */
 #ifndef SLICER_BACKEND_H
 #define SLICER_BACKEND_H
@@ -51,19 +51,30 @@ struct sl_block {
 	struct sl_rect out, in[SL_INPUTS_MAX];
 	const unsigned char *bytes[SL_INPUTS_MAX];
 	const unsigned char *facts; /* what the transform has learned of all of its inputs; NULL: it needs not to */
+	uint64_t facts_serial;	    /* another for any other facts, so that they can be kept; 0: unknown */
 	unsigned char *dst;	    /* of out's first byte */
 	uint64_t stride;	    /* from one of its rows to the next at dst */
 };
 
-/* To add one: a value of this type. Reentrant: run() is called from several threads at once. */
+/* To add one: a value of this type. Reentrant: what follows open() is called from several threads at once. */
 struct sl_backend {
 	const char *name;
 	/* 0, or -ENODEV with the reason why it cannot be had here. `device` is its number, -1: whichever. */
 	int (*open)(void **state, int device, struct sl_error *err);
-	/* Make one block. -ENODEV: the device is lost or full, let another backend make it. */
+	/* Make one block. -ENODEV: the device is lost or full; -EBUSY: it has no room for this block now. Then another
+	 * backend can make it, and what has been written at dst means nothing. */
 	int (*run)(void *state, unsigned id, const struct sl_args *args, const struct sl_block *block,
 		   struct sl_error *err);
 	void (*close)(void *state);
+	/* Memory that suits it better than the caller's for the inputs of a block with `out_len` bytes of output: in_max
+	 * bytes of it. NULL: there is none now, or it is not worth it. Never waits: who asks may hold some already. The
+	 * pointer itself may be NULL. */
+	unsigned char *(*lease)(void *state, uint64_t out_len);
+	void (*give_back)(void *state, unsigned char *memory);
+	/* The calling thread was cut off in the middle of run(), or of filling what it had leased (SIGBUS at dst, and a
+	 * jump): what it has is free again. NULL: nothing to be done. */
+	void (*abandon)(void *state);
+	uint64_t in_max, out_max; /* bytes of leased memory; of the largest output (0: any) */
 };
 
 extern const struct sl_backend sl_backend_cpu;

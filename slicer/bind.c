@@ -28,6 +28,9 @@ struct binder {
 	const struct sl_tensor *unfit; /* the first weight that is there, in a dtype that no format of the scheme has */
 	const struct sl_tensor *odd_scale; /* the first scale of a KV cache that is not one number */
 	bool has_scales;		   /* of KV caches */
+	/* Where the module before was found, and per expert that of the row before: the next ones are close by. */
+	uint32_t last, *near;
+	uint64_t room_near;
 };
 
 static void list_add(struct list *list, const char *name)
@@ -126,7 +129,8 @@ static void spell(const struct sl_model *model, const char *canonical, char *out
 struct module {
 	char name[SL_MODULE_NAME_MAX];
 	size_t len;
-	size_t head; /* of the name, up to the expert's number */
+	size_t head;	  /* of the name, up to the expert's number */
+	const char *tail; /* what comes behind the number; NULL: there is none */
 	uint32_t first;
 };
 
@@ -141,18 +145,26 @@ static void begin_module(const struct binder *b, const struct sl_stack *stack, u
 	append(canonical, len, row->name, mark ? (size_t)(mark - row->name) : strlen(row->name));
 	spell(b->model, canonical, m->name);
 	m->head = strlen(m->name);
+	m->tail = mark ? mark + 2 : NULL;
 }
 
-/* One search finds all tensors of a module. */
-static void end_module(const struct binder *b, const struct sl_weight *row, uint64_t expert, struct module *m)
+/* The whole name. */
+static void name_module(uint64_t expert, struct module *m)
 {
-	const char *mark = strstr(row->name, "%e");
-
 	m->name[m->head] = '\0';
 	m->len = m->head;
-	if (mark)
-		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), mark + 2);
-	m->first = sl_shards_seek(&b->model->shards, m->name);
+	if (m->tail)
+		m->len = sl_name_append(m->name, append_number(m->name, m->head, expert), m->tail);
+}
+
+/* An expert's modules follow one another. In the order of names 10 to 19 come behind 1, and 2 behind all of these. */
+static uint32_t hint_for(const struct binder *b, uint64_t expert, uint64_t n, bool same_experts)
+{
+	if (n == 1 || (!same_experts && expert == 0))
+		return b->last;
+	if (same_experts)
+		return b->near[expert];
+	return b->near[expert % 10 ? expert - 1 : expert / 10];
 }
 
 static const struct sl_tensor *look_up(const struct binder *b, const struct module *m, const char *suffix)
@@ -160,7 +172,7 @@ static const struct sl_tensor *look_up(const struct binder *b, const struct modu
 	const struct sl_shards *shards = &b->model->shards;
 	int order = -1;
 
-	for (uint32_t i = m->first; order < 0 && i < shards->n_tensors; i++) {
+	for (uint32_t i = m->first; suffix && order < 0 && i < shards->n_tensors; i++) {
 		const char *name = shards->tensors[i].name;
 		if (strncmp(name, m->name, m->len) != 0)
 			return NULL;
@@ -223,7 +235,8 @@ static int choose_spelling(struct binder *b, struct sl_error *err)
 		for (unsigned s = 0; s <= arch->n_spellings; s++) {
 			b->model->spelling = s ? &arch->spellings[s - 1] : NULL;
 			begin_module(b, stack, 0, row, &m);
-			end_module(b, row, 0, &m);
+			name_module(0, &m);
+			m.first = sl_shards_seek(&b->model->shards, m.name);
 			if (look_up(b, &m, ".weight"))
 				return 0;
 		}
@@ -418,21 +431,134 @@ static void bind_module(struct binder *b, const struct sl_weight *row, struct mo
 		list_lacking(b, row, m);
 }
 
-/* A row's `n` modules of one layer. */
-static void bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
-		     uint64_t n, struct sl_bound *bound)
+/* ---- experts ---- */
+
+/* The first expert's module, as one that the others are compared with: if all tensors whose names begin with the module's have
+ * the same ends of names, dtypes and shapes, then whatever was found out about the first one is true of the other. */
+struct pattern {
+	uint32_t first, n; /* its tensors; n 0: it is no pattern */
+	size_t name_len;
+	struct sl_bound bound;
+};
+
+static bool begins_with(const struct sl_tensor *tensor, const struct module *m)
+{
+	return tensor->name_len >= m->len && memcmp(tensor->name, m->name, m->len) == 0;
+}
+
+/* A module that nothing is said about but its tensors: not its name (lists of exceptions), and no bias that is missing. */
+static void make_pattern(const struct binder *b, const struct module *m, bool has_bias, const struct sl_bound *bound,
+			 struct pattern *p)
+{
+	const struct sl_shards *shards = &b->model->shards;
+
+	*p = (struct pattern){ .first = m->first, .name_len = m->len, .bound = *bound };
+	if (!bound->storage || (has_bias && !bound->bias) || b->model->quant.scheme->convert_unlisted)
+		return;
+	while (m->first + p->n < shards->n_tensors && begins_with(&shards->tensors[m->first + p->n], m))
+		p->n++;
+}
+
+static bool same_shape(const struct sl_tensor *a, const struct sl_tensor *b)
+{
+	return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+	       (a->shape == b->shape || memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
+}
+
+/* Are the tensors at m->first those of a module, all of them, and like the pattern's? */
+static bool is_like(const struct binder *b, const struct pattern *p, const struct module *m)
+{
+	const struct sl_shards *shards = &b->model->shards;
+	const struct sl_tensor *like = &shards->tensors[p->first], *t = &shards->tensors[m->first];
+
+	if (p->n > shards->n_tensors || m->first > shards->n_tensors - p->n || (m->first && begins_with(t - 1, m)) ||
+	    (m->first + p->n < shards->n_tensors && begins_with(t + p->n, m)))
+		return false;
+	for (uint32_t i = 0; i < p->n; i++, like++, t++) {
+		size_t tail = like->name_len - p->name_len;
+		if (!begins_with(t, m) || t->name_len != m->len + tail || !same_shape(like, t) ||
+		    memcmp(t->name + m->len, like->name + p->name_len, tail) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* The same module further on. */
+static void bind_like(struct binder *b, const struct pattern *p, uint32_t first, struct sl_bound *bound)
+{
+	uint32_t further = first - p->first; /* or back: numbers wrap */
+
+	*bound = p->bound;
+	for (unsigned i = 0; i < p->bound.storage->n_components; i++) {
+		if (bound->tensors[i])
+			b->claimed[(bound->tensors[i] += further) - 1] = 1;
+	}
+	if (bound->bias)
+		b->claimed[(bound->bias += further) - 1] = 1;
+}
+
+/* How many experts below `n` have numbers that begin with this one's digits: in the order of names they follow it. */
+static uint32_t n_following(uint64_t expert, uint64_t n)
+{
+	uint64_t sum = 1;
+
+	for (uint64_t low = expert * 10, high = low + 10; expert && low < n; low *= 10, high *= 10)
+		sum += (high < n ? high : n) - low;
+	return (uint32_t)sum;
+}
+
+/* Where an expert's module should be, if all experts have as many tensors as the first one has. */
+static uint32_t foresee(const struct binder *b, const struct pattern *p, uint64_t expert, uint64_t n, bool same_experts,
+			uint32_t first_before)
+{
+	uint32_t each = expert > 1 ? b->near[1] - b->near[0] : 0;
+
+	if (same_experts)
+		return b->near[expert] + (p->first - first_before);
+	if (expert % 10 == 0)
+		return b->near[expert / 10] + each;
+	return b->near[expert - 1] + each * n_following(expert - 1, n);
+}
+
+/* ---- rows ---- */
+
+/* A row's `n` modules of one layer. *n_near is how many experts of the layer have been found before; n from then on. Returns
+ * whether all are stored as the first one is, as far as that is known here. */
+static bool bind_row(struct binder *b, const struct sl_stack *stack, uint64_t layer, const struct sl_weight *row,
+		     uint64_t n, uint64_t *n_near, struct sl_bound *bound)
 {
 	const struct sl_config *config = &b->model->config;
+	struct pattern pattern = { 0 };
+	uint32_t first_before = b->near[0];
+	bool alike = n > 1;
 	struct module m;
 
 	if (row->when && !row->when(config, stack->part, layer))
-		return;
+		return false;
 	bool has_bias = row->bias && row->bias(config, stack->part, layer);
 	begin_module(b, stack, layer, row, &m);
 	for (uint64_t e = 0; e < n; e++) {
-		end_module(b, row, e, &m);
-		bind_module(b, row, &m, has_bias, &bound[e]);
+		bool like = false;
+		name_module(e, &m);
+		if (pattern.n) {
+			m.first = foresee(b, &pattern, e, n, *n_near == n, first_before);
+			like = is_like(b, &pattern, &m);
+		}
+		if (!like) {
+			m.first = sl_shards_seek_near(&b->model->shards, m.name, hint_for(b, e, n, *n_near == n));
+			like = pattern.n && is_like(b, &pattern, &m);
+		}
+		b->last = b->near[e] = m.first;
+		if (like)
+			bind_like(b, &pattern, m.first, &bound[e]);
+		else
+			bind_module(b, row, &m, has_bias, &bound[e]);
+		if (e == 0 && n > 1)
+			make_pattern(b, &m, has_bias, bound, &pattern);
+		alike &= like || e == 0;
 	}
+	*n_near = n;
+	return alike;
 }
 
 /* ---- all modules ---- */
@@ -465,7 +591,8 @@ static int make_room(struct sl_model *model, const struct sl_stack *stack, struc
 	}
 	binding->row_start[stack->n_weights] = binding->per_layer = (uint32_t)per_layer;
 	binding->modules = sl_arena_array(&model->arena, layers * per_layer, sizeof(struct sl_bound));
-	return binding->modules ? 0 : sl_fail(err, ENOMEM, "out of memory");
+	binding->alike = sl_arena_array(&model->arena, layers * stack->n_weights, sizeof(bool));
+	return binding->modules && binding->alike ? 0 : sl_fail(err, ENOMEM, "out of memory");
 }
 
 /* Is what a row stands for stored in another form, which a row before it has? */
@@ -486,11 +613,13 @@ static bool is_stored_otherwise(const struct sl_stack *stack, const struct sl_bi
 static void bind_layer(struct binder *b, const struct sl_stack *stack, const struct sl_binding *binding, uint64_t layer)
 {
 	struct sl_bound *module = &binding->modules[layer * binding->per_layer];
+	uint64_t n_near = 0;
 
 	for (unsigned r = 0; r < stack->n_weights; r++) {
 		uint64_t n = binding->row_start[r + 1] - binding->row_start[r];
 		if (!is_stored_otherwise(stack, binding, layer, r))
-			bind_row(b, stack, layer, &stack->weights[r], n, module);
+			binding->alike[layer * stack->n_weights + r] =
+				bind_row(b, stack, layer, &stack->weights[r], n, &n_near, module);
 		module += n;
 	}
 }
@@ -592,6 +721,18 @@ static int check_quantised(const struct binder *b, struct sl_error *err)
 		       quant->object ? "config.json" : "the quantiser's own configuration", quant->scheme->method);
 }
 
+static int make_near(struct binder *b, uint64_t experts, struct sl_error *err)
+{
+	if (experts <= b->room_near)
+		return 0;
+	uint32_t *grown = reallocarray(b->near, experts, sizeof(*grown));
+	if (!grown)
+		return sl_fail(err, ENOMEM, "out of memory");
+	b->near = grown;
+	b->room_near = experts;
+	return 0;
+}
+
 static int bind_stacks(struct binder *b, struct sl_error *err)
 {
 	struct sl_model *model = b->model;
@@ -600,6 +741,8 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
 		uint64_t layers = sl_stack_layers(model, &arch->stacks[s]);
 		int ret = make_room(model, &arch->stacks[s], &model->bound[s], layers, err);
+		if (!ret)
+			ret = make_near(b, model->bound[s].per_layer, err);
 		if (ret)
 			return ret;
 		for (uint64_t l = 0; l < layers; l++) {
@@ -623,6 +766,12 @@ static int bind_stacks(struct binder *b, struct sl_error *err)
 
 /* ---- shapes ---- */
 
+/* Where a module is. */
+struct place {
+	const struct sl_stack *stack;
+	uint64_t layer;
+};
+
 const struct sl_tensor *sl_bound_tensor(const struct sl_model *model, const struct sl_bound *bound, unsigned component)
 {
 	return bound->tensors[component] ? &model->shards.tensors[bound->tensors[component] - 1] : NULL;
@@ -638,6 +787,8 @@ struct sl_matrix sl_stored_matrix(const struct sl_tensor *tensor, const struct s
 	unsigned first = row->flags & SL_STACKED ? 1 : 0;
 	struct sl_matrix m = { tensor->n_dims > first ? tensor->shape[first] : 1, 1 };
 
+	if (row->flags & SL_FLAT)
+		return (struct sl_matrix){ elements(tensor), 1 };
 	for (unsigned i = first + 1; i < tensor->n_dims; i++)
 		m.cols *= tensor->shape[i];
 	return m;
@@ -691,6 +842,7 @@ static uint64_t unit_of(const struct sl_model *model, const struct sl_tensor *te
 	case SL_UNIT_BLOCK:
 		return model->quant.block[axis];
 	case SL_UNIT_ALL:
+	case SL_UNIT_NONE:
 		return 0;
 	}
 	return 0;
@@ -772,6 +924,7 @@ static const char *dim_title(enum sl_dim dim)
 		[SL_LINEAR_V] = "linear value heads x head size",
 		[SL_LINEAR_QKV] = "(2 x linear key + value heads) x head size",
 		[SL_LINEAR_HEADS] = "linear value heads",
+		[SL_LINEAR_BY_KEYS] = "size",
 		[SL_LEADING_HEADS] = "linear value heads",
 		[SL_BY_GROUPS] = "size",
 		[SL_GLOBAL_KV] = "global kv heads x global head_dim",
@@ -782,27 +935,44 @@ static const char *dim_title(enum sl_dim dim)
 	return titles[dim];
 }
 
-/* Where kv heads differ between layers, the rows say how many there are: whole ones. */
-static int check_kv_rows(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor,
-			 enum sl_dim dim, uint64_t size, struct sl_error *err)
+/* Kv heads of one layer, where config.json has a list of them; 0: it does not say. */
+static uint64_t listed_kv_heads(const struct sl_model *model, enum sl_part part, uint64_t layer)
 {
-	const struct sl_dims *d = &model->config.dims[part];
-	uint64_t q = dim == SL_QKV ? d->heads * d->head_dim : 0, unit = dim == SL_QKV ? 2 * d->head_dim : d->head_dim;
+	const struct sl_config *config = &model->config;
+	uint32_t at = sl_config_element(config, part, SL_KV_HEADS_KEYS, layer);
+	uint64_t n = 0;
 
-	if (size > q && (size - q) % unit == 0)
-		return 0;
-	return sl_fail(err, EINVAL, "%s: tensor '%s': %llu rows are no whole kv heads of head_dim %llu",
-		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size,
-		       (unsigned long long)d->head_dim);
+	return at && config->json.tokens[at].type == SL_JSON_NUMBER && sl_json_u64(&config->json, at, &n) == 0 ? n : 0;
 }
 
-static int check_axis(const struct sl_model *model, enum sl_part part, const struct sl_tensor *tensor, const char *axis,
-		      enum sl_dim dim, uint64_t size, struct sl_error *err)
+/* Where kv heads differ between layers, the rows say how many there are: whole ones, and as many as the list has. */
+static int check_kv_rows(const struct sl_model *model, const struct place *at, const struct sl_tensor *tensor,
+			 enum sl_dim dim, uint64_t size, struct sl_error *err)
 {
+	const struct sl_dims *d = &model->config.dims[at->stack->part];
+	uint64_t q = dim == SL_QKV ? d->heads * d->head_dim : 0, unit = dim == SL_QKV ? 2 * d->head_dim : d->head_dim;
+	uint64_t heads = listed_kv_heads(model, at->stack->part, at->layer);
+
+	if (size <= q || (size - q) % unit)
+		return sl_fail(err, EINVAL, "%s: tensor '%s': %llu rows are no whole kv heads of head_dim %llu",
+			       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name), (unsigned long long)size,
+			       (unsigned long long)d->head_dim);
+	if ((size - q) / unit == heads)
+		return 0;
+	return sl_fail(err, EINVAL, "%s: tensor '%s' has %llu kv heads, config.json's list %llu for layer %llu",
+		       model->shards.shards[tensor->shard].name, SL_ESC(tensor->name),
+		       (unsigned long long)((size - q) / unit), (unsigned long long)heads,
+		       (unsigned long long)at->layer);
+}
+
+static int check_axis(const struct sl_model *model, const struct place *at, const struct sl_tensor *tensor,
+		      const char *axis, enum sl_dim dim, uint64_t size, struct sl_error *err)
+{
+	enum sl_part part = at->stack->part;
 	uint64_t want = expected(model, part, dim);
 
 	if (!want && (dim == SL_KV || dim == SL_QKV))
-		return check_kv_rows(model, part, tensor, dim, size, err);
+		return check_kv_rows(model, at, tensor, dim, size, err);
 	if (dim == SL_LEADING_HEADS && size < model->config.dims[part].linear_v_heads)
 		want = model->config.dims[part].linear_v_heads;
 	if (want && size != want)
@@ -877,11 +1047,16 @@ static int check_component(const struct sl_model *model, const struct sl_weight 
 	return 0;
 }
 
-/* There are as many experts as the configuration says. */
+/* There are as many experts as the configuration says, in a format that they may have. */
 static int check_experts(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
-			 const struct sl_tensor *t, struct sl_error *err)
+			 const struct sl_bound *bound, const struct sl_tensor *t, struct sl_error *err)
 {
 	uint64_t experts = model->config.dims[stack->part].experts;
+
+	if (((row->flags & SL_STACKED) || strstr(row->name, "%e")) && bound->storage->no_experts)
+		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, stored as %s: %s",
+			       model->shards.shards[t->shard].name, SL_ESC(t->name), bound->storage->name,
+			       bound->storage->no_experts);
 
 	if (strstr(row->name, "%e") && !experts)
 		return sl_fail(err, EINVAL, "%s: tensor '%s' is of an expert, but config.json has no number of them",
@@ -893,17 +1068,27 @@ static int check_experts(const struct sl_model *model, const struct sl_stack *st
 	return 0;
 }
 
-static int check_weight(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+/* Is it a vector with axes of one element around it, which this row may be? */
+static bool is_flat(const struct sl_weight *row, const struct sl_tensor *tensor)
+{
+	unsigned longer = 0;
+
+	for (unsigned i = 0; i < tensor->n_dims; i++)
+		longer += tensor->shape[i] != 1;
+	return (row->flags & SL_FLAT) && longer <= 1;
+}
+
+static int check_weight(const struct sl_model *model, const struct place *at, const struct sl_weight *row,
 			const struct sl_bound *bound, struct sl_error *err)
 {
 	const struct sl_tensor *t = sl_bound_tensor(model, bound, 0);
 	unsigned least = row->in == SL_NO_AXIS ? 1 : 2;
 	bool exact = least == 1 || !(row->role == SL_WHOLE || (row->flags & (SL_STACKED | SL_UNFUSED)));
 
-	int ret = check_experts(model, stack, row, t, err);
+	int ret = check_experts(model, at->stack, row, bound, t, err);
 	if (ret)
 		return ret;
-	if (t->n_dims < least || (exact && t->n_dims > least))
+	if (!is_flat(row, t) && (t->n_dims < least || (exact && t->n_dims > least)))
 		return sl_fail(err, EINVAL, "%s: tensor '%s' has %u dimensions, expected %u",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name), t->n_dims, least);
 	if (bound->storage == &sl_plain && row->as != SL_IN_OWN && row->as != SL_IN_I32 && !sl_dtype_is_plain(t->dtype))
@@ -911,9 +1096,9 @@ static int check_weight(const struct sl_model *model, const struct sl_stack *sta
 			       "%s: tensor '%s' is %s, but no quantisation that config.json names would explain it",
 			       model->shards.shards[t->shard].name, SL_ESC(t->name), sl_dtypes[t->dtype].name);
 	struct sl_matrix m = sl_logical_matrix(model, row, bound);
-	ret = check_axis(model, stack->part, t, "rows", row->out, m.rows, err);
+	ret = check_axis(model, at, t, "rows", row->out, m.rows, err);
 	if (!ret && row->in != SL_NO_AXIS)
-		ret = check_axis(model, stack->part, t, "columns", row->in, m.cols, err);
+		ret = check_axis(model, at, t, "columns", row->in, m.cols, err);
 	for (unsigned i = 1; !ret && i < bound->storage->n_components; i++)
 		ret = check_component(model, row, bound, i, err);
 	return ret;
@@ -932,7 +1117,7 @@ static int check_bias(const struct sl_model *model, const struct sl_weight *row,
 		       sl_dtypes[bias->dtype].name, (unsigned long long)rows);
 }
 
-static int check_module(const struct sl_model *model, const struct sl_stack *stack, const struct sl_weight *row,
+static int check_module(const struct sl_model *model, const struct place *at, const struct sl_weight *row,
 			const struct sl_bound *bound, struct sl_error *err)
 {
 	int ret = 0;
@@ -940,7 +1125,7 @@ static int check_module(const struct sl_model *model, const struct sl_stack *sta
 	if (row->flags & (SL_UNLOADED | SL_INDICES))
 		return 0;
 	if (bound->storage)
-		ret = check_weight(model, stack, row, bound, err);
+		ret = check_weight(model, at, row, bound, err);
 	if (!ret && bound->bias)
 		ret = check_bias(model, row, bound, err);
 	return ret;
@@ -1020,18 +1205,36 @@ static int check_alike(const struct sl_model *model, const struct sl_weight *row
 		       (unsigned long long)m.rows, (unsigned long long)m.cols);
 }
 
+/* Are two experts stored in the same way, down to each tensor's dtype and shape? */
+static bool is_same(const struct sl_model *model, const struct sl_bound *a, const struct sl_bound *b)
+{
+	if (a->storage != b->storage || !a->bias != !b->bias)
+		return false;
+	for (unsigned i = 0; a->storage && i < a->storage->n_components; i++) {
+		const struct sl_tensor *x = sl_bound_tensor(model, a, i), *y = sl_bound_tensor(model, b, i);
+		if (!x != !y || (x && !same_shape(x, y)))
+			return false;
+	}
+	return true;
+}
+
 static int check_layer(const struct sl_model *model, unsigned s, uint64_t layer, struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
 	const struct sl_binding *b = &model->bound[s];
+	struct place at = { stack, layer };
 	int ret = 0;
 
 	for (unsigned r = 0; !ret && r < stack->n_weights; r++) {
 		const struct sl_bound *first = sl_bound_at(model, s, layer, r, 0);
-		for (uint32_t m = 0; !ret && m < b->row_start[r + 1] - b->row_start[r]; m++) {
-			ret = check_module(model, stack, &stack->weights[r], &first[m], err);
+		bool *alike = &b->alike[layer * stack->n_weights + r];
+		uint32_t n = *alike ? 1 : b->row_start[r + 1] - b->row_start[r];
+		*alike = true;
+		for (uint32_t m = 0; !ret && m < n; m++) {
+			ret = check_module(model, &at, &stack->weights[r], &first[m], err);
 			if (!ret && m > 0 && first->storage && first[m].storage)
 				ret = check_alike(model, &stack->weights[r], first, &first[m], err);
+			*alike = *alike && is_same(model, first, &first[m]);
 		}
 	}
 	return ret;
@@ -1214,5 +1417,6 @@ int sl_bind(struct sl_model *model, struct sl_error *err)
 	if (!ret)
 		ret = account(&b, err);
 	free(b.claimed);
+	free(b.near);
 	return ret;
 }

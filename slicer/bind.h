@@ -37,6 +37,15 @@ static inline const struct sl_bound *sl_bound_at(const struct sl_model *model, u
 	return &b->modules[layer * b->per_layer + b->row_start[row] + expert];
 }
 
+/* Are all modules of a row in a layer, of which there are several, stored in tensors of the same dtypes and shapes? */
+static inline bool sl_is_alike(const struct sl_model *model, unsigned stack, uint64_t layer, unsigned row,
+			       unsigned n_rows)
+{
+	const struct sl_binding *b = &model->bound[stack];
+
+	return b->row_start[row + 1] - b->row_start[row] > 1 && b->alike[layer * n_rows + row];
+}
+
 /* The tensor of a component, or of the bias; NULL when it is not stored. */
 const struct sl_tensor *sl_bound_tensor(const struct sl_model *model, const struct sl_bound *bound, unsigned component);
 const struct sl_tensor *sl_bound_bias(const struct sl_model *model, const struct sl_bound *bound);

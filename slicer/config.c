@@ -217,6 +217,18 @@ double sl_config_rope_number(const struct sl_config *config, const char *key, do
 	return object ? number_at(config, sl_json_member(&config->json, object, key), fallback) : fallback;
 }
 
+bool sl_config_rope_is(const struct sl_config *config, const char *type)
+{
+	uint32_t object = sl_config_rope(config), at = 0;
+
+	if (object)
+		at = sl_json_member(&config->json, object, "rope_type");
+	if (object && !at)
+		at = sl_json_member(&config->json, object, "type");
+	return at ? config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, type)
+		  : strcmp(type, "default") == 0;
+}
+
 double sl_config_rope_theta(const struct sl_config *config, double fallback)
 {
 	return sl_config_double(config, SL_TEXT, "rope_theta", sl_config_rope_number(config, "rope_theta", fallback));
@@ -265,7 +277,7 @@ static const struct {
 	{ "num_hidden_layers|n_layer|n_layers|num_layers|depth|vt_num_hidden_layers", offsetof(struct sl_dims, layers) },
 	{ "hidden_size|n_embd|d_model|vt_hidden_size",         offsetof(struct sl_dims, hidden) },
 	{ "num_attention_heads|n_head|n_heads|num_heads|vt_num_attention_heads", offsetof(struct sl_dims, heads) },
-	{ "num_key_value_heads|num_kv_heads|n_head_kv",        offsetof(struct sl_dims, kv_heads) },
+	{ SL_KV_HEADS_KEYS,                                    offsetof(struct sl_dims, kv_heads) },
 	{ "head_dim",                                          offsetof(struct sl_dims, head_dim) },
 	{ "intermediate_size|ffn_dim|ffn_hidden_size|n_inner|vt_intermediate_size", offsetof(struct sl_dims, inter) },
 	{ "vocab_size",                                        offsetof(struct sl_dims, vocab) },
@@ -302,7 +314,7 @@ static bool is_list(const struct sl_config *config, enum sl_part part, const cha
 int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_dims *defaults, struct sl_error *err)
 {
 	struct sl_dims *dims = &config->dims[part], fallback = defaults ? *defaults : (struct sl_dims){ 0 };
-	bool per_layer = is_list(config, part, "num_key_value_heads");
+	bool per_layer = is_list(config, part, SL_KV_HEADS_KEYS);
 
 	for (size_t i = 0; i < sizeof(dim_keys) / sizeof(dim_keys[0]); i++) {
 		uint64_t *dim = dim_at(dims, i);

@@ -20,6 +20,9 @@
 /* Which part of a multimodal model a value is about. */
 enum sl_part { SL_TEXT, SL_VISION, SL_N_PARTS };
 
+/* Names of the number of kv heads, which some configurations list layer by layer. */
+#define SL_KV_HEADS_KEYS "num_key_value_heads|num_kv_heads|n_head_kv"
+
 /* Sizes of one part of a model. 0: neither the configuration nor the family's defaults say. */
 struct sl_dims {
 	uint64_t layers, hidden, heads, kv_heads, head_dim, inter, vocab;
@@ -63,6 +66,9 @@ double sl_config_double(const struct sl_config *config, enum sl_part part, const
 uint32_t sl_config_rope(const struct sl_config *config);
 double sl_config_rope_number(const struct sl_config *config, const char *key, double fallback);
 
+/* Is that the kind of scaling ("llama3")? Without an object, or a kind in it, it is "default". */
+bool sl_config_rope_is(const struct sl_config *config, const char *type);
+
 /* The base of rotary embeddings, which stands in that object or beside it. */
 double sl_config_rope_theta(const struct sl_config *config, double fallback);
 
@@ -76,7 +82,7 @@ bool sl_config_lists(const struct sl_config *config, enum sl_part part, const ch
 bool sl_config_is(const struct sl_config *config, enum sl_part part, const char *keys, const char *text);
 
 /* Fill config->dims from the configuration; what it does not say, from `defaults` (the family's, may be NULL). A list of
- * kv-head counts per layer leaves kv_heads 0: then the tensors' shapes say it, layer by layer. */
+ * kv-head counts per layer leaves kv_heads 0: then the tensors' shapes say it, layer by layer, as the list must. */
 int sl_config_dims(struct sl_config *config, enum sl_part part, const struct sl_dims *defaults,
 		   struct sl_error *err) SL_MUST_CHECK;
 

@@ -79,6 +79,16 @@ SL_DEVICE float sl_f8_e8m0_to_f32(uint8_t bits)
 	return bits ? sl_f32_from_bits((uint32_t)bits << 23) : 0x1p-127f;
 }
 
+/* To the nearer power of two, from the middle upwards; below 2^-127 to that (torch, Float8_e8m0fnu.h). Signs are lost. */
+static inline uint8_t sl_f32_to_f8_e8m0(float value)
+{
+	uint32_t bits = sl_f32_bits(value), exponent = (bits >> 23) & 0xFF, rest = bits & 0x7FFFFF;
+
+	if (exponent == 0xFF)
+		return 0xFF;
+	return (uint8_t)(exponent + (rest > 0x400000 || (rest == 0x400000 && exponent > 0)));
+}
+
 /* F8_E4M3 ("fn"): no infinity; above 448 + half a step becomes NaN (torch, Float8_e4m3fn.h). */
 SL_DEVICE float sl_f8_e4m3_to_f32(uint8_t bits)
 {

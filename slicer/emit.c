@@ -419,3 +419,106 @@ int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const st
 	piece.len = piece.run * rows.n;
 	return add(plan, piece);
 }
+
+/* All of a stored matrix, by rows. */
+static struct sl_piece rows_of(const struct sl_tensor *t)
+{
+	uint64_t width = sl_dtype_bytes(t->dtype, t->shape[1]);
+
+	return (struct sl_piece){ .len = t->len,
+				  .src = t->off,
+				  .run = width,
+				  .stride = width,
+				  .count = (uint32_t)t->shape[0],
+				  .shard = t->shard,
+				  .op = SL_OP_COPY,
+				  .from = t->dtype,
+				  .to = t->dtype };
+}
+
+int sl_plan_regrouped(struct sl_plan *plan, const struct sl_tensor *values, const struct sl_tensor *scales)
+{
+	struct sl_compound *compound = sl_arena_alloc(&plan->view->arena, sizeof(*compound));
+	struct sl_piece *parts = sl_arena_array(&plan->view->arena, 2, sizeof(*parts));
+	struct sl_piece piece = { .op = values ? SL_OP_REGROUP : SL_OP_REGROUPED,
+				  .to = values ? SL_F8_E4M3 : SL_F8_E8M0 };
+
+	if (!compound || !parts)
+		return out_of_memory(plan);
+	*compound = (struct sl_compound){ .n = 0, .block = { 128, 128 }, .parts = parts };
+	if (values)
+		parts[compound->n++] = rows_of(values);
+	parts[compound->n++] = rows_of(scales);
+	piece.count = (uint32_t)(values ? scales->shape[0] : scales->shape[0] / 128);
+	piece.run = values ? scales->shape[1] * 32 : scales->shape[1] / 4;
+	piece.len = piece.run * piece.count;
+	piece.compound = compound;
+	return add(plan, piece);
+}
+
+/* ---- a series ---- */
+
+/* The lane whose tensor, of the first item, a piece reads: from its start. */
+static bool find_lane(const struct sl_plan *plan, const struct sl_series *series, unsigned n_lanes,
+		      struct sl_piece *piece)
+{
+	for (unsigned i = 0; i < n_lanes; i++) {
+		const struct sl_lane *lane = &series->lanes[i];
+		const struct sl_tensor *t =
+			sl_bound_tensor(plan->model, &lane->modules[series->first], lane->component);
+		if (t && t->shard == piece->shard && piece->src >= t->off && piece->src - t->off < t->len) {
+			piece->shard = i;
+			piece->src -= t->off;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Turn a piece of the first item into one of any item. */
+static bool make_like(struct sl_plan *plan, const struct sl_series *series, unsigned n_lanes, struct sl_piece *piece)
+{
+	const struct sl_parts parts = sl_piece_parts(piece);
+
+	if (parts.list == piece)
+		return !sl_piece_reads(piece) || find_lane(plan, series, n_lanes, piece);
+	struct sl_piece *copies = sl_arena_array(&plan->view->arena, parts.n, sizeof(*copies));
+	struct sl_compound *compound = sl_arena_alloc(&plan->view->arena, sizeof(*compound));
+	if (!copies || !compound || parts.n > SL_SERIES_PARTS)
+		return false;
+	*compound = *piece->compound;
+	compound->parts = copies;
+	piece->compound = compound;
+	for (uint32_t i = 0; i < parts.n; i++) {
+		copies[i] = parts.list[i];
+		if (sl_piece_reads(&copies[i]) && !find_lane(plan, series, n_lanes, &copies[i]))
+			return false;
+	}
+	return true;
+}
+
+bool sl_plan_series(struct sl_plan *plan, const struct sl_lane *lanes, unsigned n_lanes, uint32_t first, uint32_t step,
+		    uint64_t n)
+{
+	struct sl_output *tensor = &plan->tensors[plan->n_tensors - 1];
+	uint32_t begin = plan->first_piece[plan->n_tensors - 1], n_pieces = plan->n_pieces - begin;
+	struct sl_series *series = sl_arena_alloc(&plan->view->arena, sizeof(*series));
+	struct sl_lane *kept = sl_arena_array(&plan->view->arena, n_lanes, sizeof(*kept));
+	struct sl_piece *pieces = sl_arena_array(&plan->view->arena, n_pieces, sizeof(*pieces));
+	uint64_t len;
+
+	if (!series || !kept || !pieces || n_pieces == 0 || n > UINT32_MAX ||
+	    __builtin_mul_overflow(tensor->len, n, &len))
+		return false;
+	memcpy(kept, lanes, n_lanes * sizeof(*kept));
+	memcpy(pieces, &plan->pieces[begin], n_pieces * sizeof(*pieces));
+	*series = (struct sl_series){ tensor->len, (uint32_t)n, first, step, n_pieces, pieces, kept };
+	for (uint32_t i = 0; i < n_pieces; i++) {
+		if (!make_like(plan, series, n_lanes, &pieces[i]))
+			return false;
+	}
+	plan->n_pieces = begin + 1;
+	plan->pieces[begin] = (struct sl_piece){ .len = len, .series = series, .op = SL_OP_SERIES };
+	tensor->len = len;
+	return true;
+}

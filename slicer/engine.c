@@ -32,6 +32,30 @@ static const struct sl_renaming sglang_modules[] = {
 	{ NULL, NULL, NULL },
 };
 
+/* What releases of vLLM have no architecture for (models/registry.py of each). */
+#define NOT_YET      "it does not have this architecture yet"
+#define OTHER_NAMES  "what it holds has not been compared"
+static const struct sl_lack lacks_0_32[] = {
+	{ "RWForCausalLM", "it has not had this architecture since 0.29: FalconForCausalLM is the same" },
+	{ NULL, NULL },
+};
+static const struct sl_lack lacks_0_28[] = {
+	{ "KimiLinearForCausalLM", OTHER_NAMES },
+	{ NULL, NULL },
+};
+static const struct sl_lack lacks_0_24[] = {
+	{ "KimiLinearForCausalLM",        OTHER_NAMES },
+	{ "KimiK3ForConditionalGeneration", NOT_YET },
+	{ NULL, NULL },
+};
+static const struct sl_lack lacks_0_20[] = {
+	{ "KimiLinearForCausalLM",                   OTHER_NAMES },
+	{ "KimiK3ForConditionalGeneration",          NOT_YET },
+	{ "MiniMaxM3SparseForCausalLM",              NOT_YET },
+	{ "MiniMaxM3SparseForConditionalGeneration", NOT_YET },
+	{ NULL, NULL },
+};
+
 #define VLLM                                                                                                                   \
 	.usage = "vllm serve %s --load-format sharded_state --tensor-parallel-size N", .ranks = "tp",                          \
 	.layouts = "tp6, tp2-pp2, tp8-ep, tp2-f16", .fused = true, .kv_buffers = true, .stages = true, .vocab_pad = 64,        \
@@ -44,10 +68,11 @@ static const struct sl_renaming sglang_modules[] = {
 
 /* To add an engine: an id in engine.h and a row here. */
 const struct sl_engine sl_engines[SL_N_ENGINES] = {
-	[SL_VLLM]      = { .name = "vllm", .title = "vLLM, --load-format sharded_state", .version = "0.32", VLLM, .finer_blocks = true },
-	[SL_VLLM_0_28] = { OLDER_VLLM("0.28") },
-	[SL_VLLM_0_24] = { OLDER_VLLM("0.24") },
-	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .renamed = before_routed_experts },
+	[SL_VLLM]      = { .name = "vllm", .title = "vLLM, --load-format sharded_state", .version = "0.32", VLLM, .finer_blocks = true,
+			   .lacks = lacks_0_32 },
+	[SL_VLLM_0_28] = { OLDER_VLLM("0.28"), .holds = "all but Kimi Linear", .lacks = lacks_0_28 },
+	[SL_VLLM_0_24] = { OLDER_VLLM("0.24"), .holds = "all but Kimi Linear, Kimi K3", .lacks = lacks_0_24 },
+	[SL_VLLM_0_20] = { OLDER_VLLM("0.20"), .holds = "all but Kimi Linear, Kimi K3, MiniMax M3", .renamed = before_routed_experts, .lacks = lacks_0_20 },
 	[SL_SGLANG] = {
 		.name = "sglang",
 		.title = "SGLang, --load-format sharded_state",
@@ -107,11 +132,12 @@ const struct sl_engine sl_engines[SL_N_ENGINES] = {
 		.name = "deepseek",
 		.title = "DeepSeek's reference code",
 		.version = "V3, V3.2-Exp, V4",
-		.holds = "DeepSeek V2, V3, R1, V3.2, V4; BF16, FP8 blocks, FP4",
+		.holds = "DeepSeek V2, V3, R1, V3.2, V4; BF16, FP8 blocks, FP4 (-fp8: as FP8)",
 		.usage = "torchrun --nproc-per-node N generate.py --ckpt-path %s --config configs/config_671B.json",
 		.ranks = "mp",
-		.layouts = "mp32",
+		.layouts = "mp32, mp8-fp8",
 		.as_stored = true,
+		.fp8_experts = true,
 		.undivided = true,
 		.check = sl_deepseek_check,
 		.plan = sl_deepseek_plan,

@@ -48,6 +48,11 @@ struct sl_renaming {
 	const char *stored; /* only where the checkpoint's name has this in it; NULL: everywhere */
 };
 
+/* An architecture that a release does not have, or holds under names that nobody has compared. */
+struct sl_lack {
+	const char *architecture, *why;
+};
+
 /* To add an engine: an id above and a row in engine.c. */
 struct sl_engine {
 	const char *name;    /* of its directory; "hf/layers" lies inside that of "hf" */
@@ -65,6 +70,7 @@ struct sl_engine {
 	bool weights_only;   /* without the scales of the KV cache, stored or not */
 	bool stages;	     /* knows pipeline stages */
 	bool as_stored;	     /* takes stored tensors: no dtype to ask for, experts as its own rules say */
+	bool fp8_experts;    /* has layouts "-fp8", in which F4 experts are FP8 */
 	bool undivided;	     /* weight files are not split by size */
 	bool drafts;	     /* next-n layers (MTP) stand beside the others, whole and as stored */
 	bool older;	     /* a release before that of the row above: known, but nothing to list for each model */
@@ -72,6 +78,7 @@ struct sl_engine {
 	bool drops_tied;     /* a tied model's stored head is not loaded */
 	bool keeps_dropped;  /* holds what newer releases drop at load (scheme.h, SL_DROPPED) */
 	const struct sl_renaming *renamed; /* the first that fits, until one without .now; NULL: nothing is */
+	const struct sl_lack *lacks;	   /* until one without .architecture; NULL: none */
 	uint64_t part_bytes;		   /* the size at which they are, unless the options say another; 0: 512 MiB */
 	bool source_files; /* a weight file that would hold just what a source file does is that file, byte for byte */
 	const struct sl_choice *choices; /* how loaded modules are processed (process.h); NULL: they stay as they are */

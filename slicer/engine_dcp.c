@@ -244,13 +244,11 @@ int sl_dcp_check(const struct sl_model *model, const struct sl_engine *engine, c
 {
 	static const enum sl_dtype unknown[] = { SL_F4, SL_F6_E2M3, SL_F6_E3M2, SL_F8_E8M0 };
 
-	for (uint32_t i = 0; i < model->shards.n_tensors; i++) {
-		const struct sl_tensor *t = &model->shards.tensors[i];
-		for (size_t d = 0; d < SL_COUNT(unknown); d++) {
-			if (t->dtype == unknown[d])
-				return sl_fail(err, EINVAL, "tensor '%s' is %s, which torch's reader does not know",
-					       SL_ESC(t->name), sl_dtypes[t->dtype].name);
-		}
+	for (size_t d = 0; d < SL_COUNT(unknown); d++) {
+		uint32_t first = model->first_of[unknown[d]];
+		if (first)
+			return sl_fail(err, EINVAL, "tensor '%s' is %s, which torch's reader does not know",
+				       SL_ESC(model->shards.tensors[first - 1].name), sl_dtypes[unknown[d]].name);
 	}
 	return sl_check_modules(model, engine, layout, err);
 }

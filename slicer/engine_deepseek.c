@@ -9,7 +9,7 @@
  * blocks divide with it. Layers beyond num_hidden_layers (MTP) are left out.
  *
  * V4's checkpoints have the reference code's own names, and what no row speaks of is whole. Its MTP layer stays. The bytes of
- * its experts are called what they are, F4; wo_a becomes BF16.
+ * its experts are called what they are, F4, or in layouts "-fp8" become FP8 in blocks; wo_a becomes BF16.
  */
 #include "slicer/plan.h"
 
@@ -218,22 +218,102 @@ static int add_f4(struct sl_plan *plan, const char *name, const struct sl_tensor
 	return ret ? ret : sl_plan_shape(plan, shape, 2);
 }
 
-static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, const struct renamed *to,
-		      const struct sl_cut *cut)
+/* The "weight" or "scale" of a tensor's module, which may be itself. */
+static const struct sl_tensor *find_beside(const struct sl_model *model, const struct sl_tensor *tensor,
+					   const char *last)
 {
-	const struct sl_shards *shards = &plan->model->shards;
 	const char *dot = strrchr(tensor->name, '.');
 	char name[SL_MODULE_NAME_MAX];
 
-	if (to->unscaled && dot) {
-		snprintf(name, sizeof(name), "%.*s.scale", (int)(dot - tensor->name), tensor->name);
-		const struct sl_tensor *scales = sl_shards_find(shards, name);
-		if (scales)
-			return scales == tensor ? 0 : add_unscaled(plan, to->name, tensor, scales, cut);
+	if (!dot)
+		return NULL;
+	snprintf(name, sizeof(name), "%.*s.%s", (int)(dot - tensor->name), tensor->name, last);
+	return sl_shards_find(&model->shards, name);
+}
+
+static bool is_f4(const struct sl_tensor *tensor, const struct renamed *to)
+{
+	return to->expert != UINT64_MAX && tensor->dtype == SL_I8 && tensor->n_dims == 2;
+}
+
+static bool wants_fp8(const struct sl_layout *layout)
+{
+	return layout->dtype == SL_F8_E4M3;
+}
+
+/* The weight and the scales of a module of an expert that is to become FP8; *weight is NULL where the tensor is of none. */
+static int find_f4(const struct sl_model *model, const struct sl_tensor *tensor, const struct renamed *to,
+		   const struct sl_tensor **weight, const struct sl_tensor **scales, struct sl_error *err)
+{
+	const struct sl_tensor *w = find_beside(model, tensor, "weight"), *s = find_beside(model, tensor, "scale");
+
+	*weight = NULL;
+	if (!w || !is_f4(w, to) || (tensor != w && tensor != s))
+		return 0;
+	if (w->shape[0] % 128 || w->shape[1] % 64)
+		return sl_fail(err, EINVAL, "tensor '%s': %llu x %llu F4 elements are no whole blocks of 128 x 128",
+			       SL_ESC(w->name), (unsigned long long)w->shape[0], 2ull * w->shape[1]);
+	if (!s || s->dtype != SL_F8_E8M0 || s->n_dims != 2 || s->shape[0] != w->shape[0] ||
+	    s->shape[1] != w->shape[1] / 16)
+		return sl_fail(err, EINVAL,
+			       "tensor '%s': it has not one scale of F8_E8M0 for each 32 elements of a row",
+			       SL_ESC(w->name));
+	*weight = w;
+	*scales = s;
+	return 0;
+}
+
+static int add_fp8(struct sl_plan *plan, const struct sl_tensor *tensor, const struct renamed *to,
+		   const struct sl_tensor *weight, const struct sl_tensor *scales)
+{
+	bool is_weight = tensor == weight;
+	uint64_t shape[2] = { scales->shape[0], scales->shape[1] * 32 };
+
+	if (!is_weight)
+		shape[0] /= 128, shape[1] /= 128;
+	int ret = sl_plan_tensor(plan, to->name, is_weight ? SL_F8_E4M3 : SL_F8_E8M0);
+	if (!ret)
+		ret = sl_plan_regrouped(plan, is_weight ? weight : NULL, scales);
+	return ret ? ret : sl_plan_shape(plan, shape, 2);
+}
+
+static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, const struct renamed *to,
+		      const struct sl_cut *cut)
+{
+	const struct sl_tensor *weight = NULL, *scales = NULL;
+
+	if (to->unscaled)
+		scales = find_beside(plan->model, tensor, "scale");
+	if (scales)
+		return scales == tensor ? 0 : add_unscaled(plan, to->name, tensor, scales, cut);
+	if (wants_fp8(&plan->view->layout)) {
+		int ret = find_f4(plan->model, tensor, to, &weight, &scales, plan->err);
+		if (ret || weight)
+			return ret ? ret : add_fp8(plan, tensor, to, weight, scales);
 	}
-	if (to->expert != UINT64_MAX && tensor->dtype == SL_I8 && tensor->n_dims == 2)
-		return add_f4(plan, to->name, tensor);
-	return sl_plan_stored(plan, to->name, tensor, cut);
+	return is_f4(tensor, to) ? add_f4(plan, to->name, tensor) : sl_plan_stored(plan, to->name, tensor, cut);
+}
+
+/* In layouts "-fp8": is there an F4 expert, and can every one become FP8? */
+static int check_fp8(const struct sl_model *model, struct sl_error *err)
+{
+	const struct release *release = find_release(model);
+	bool found = false;
+	int ret = 0;
+
+	for (uint32_t i = 0; i < model->shards.n_tensors && release->original && !ret; i++) {
+		const struct sl_tensor *tensor = &model->shards.tensors[i], *weight, *scales;
+		struct renamed to;
+		ret = tensor->dtype == SL_I8 ? rename_tensor(release, tensor, &to, err) : 0;
+		if (!ret && tensor->dtype == SL_I8)
+			ret = find_f4(model, tensor, &to, &weight, &scales, err);
+		found |= tensor->dtype == SL_I8 && !ret && weight;
+	}
+	if (!ret && !found)
+		ret = sl_fail(err, EINVAL,
+			      "only experts in F4 become FP8, and %s has none: use the layout without -fp8",
+			      model->config.architecture);
+	return ret;
 }
 
 static int check_model(const struct sl_model *model, const struct sl_layout *layout, struct sl_error *err)
@@ -246,30 +326,63 @@ static int check_model(const struct sl_model *model, const struct sl_layout *lay
 	if (experts % layout->tp)
 		return sl_fail(err, EINVAL, "%llu experts do not divide by %u ranks", (unsigned long long)experts,
 			       layout->tp);
-	return 0;
+	return wants_fp8(layout) ? check_fp8(model, err) : 0;
 }
 
-/* Every tensor of the rank, but renamed checkpoints' drafts. */
+/* Has every layer's experts, each tensor of one like that of any other? */
+static bool has_like_experts(const struct sl_model *model)
+{
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		const struct sl_stack *stack = &model->arch->stacks[s];
+		for (uint64_t l = 0; l < sl_stack_layers(model, stack); l++) {
+			for (unsigned r = 0; r < stack->n_weights; r++) {
+				if (sl_row_modules(model, stack, &stack->weights[r]) > 1 &&
+				    !sl_is_alike(model, s, l, r, stack->n_weights))
+					return false;
+			}
+		}
+	}
+	return true;
+}
+
+/* The first tensor behind all of the experts that this one belongs to: ':' comes behind the digits. */
+static uint32_t behind_experts(const struct sl_model *model, uint32_t i)
+{
+	const char *name = model->shards.tensors[i].name, *number = strstr(name, ".experts.");
+	char behind[SL_MODULE_NAME_MAX];
+
+	if (!number)
+		return i + 1;
+	snprintf(behind, sizeof(behind), "%.*s:", (int)(number + strlen(".experts.") - name), name);
+	uint32_t next = sl_shards_seek_near(&model->shards, behind, i + 1);
+	return next > i ? next : i + 1;
+}
+
+/* Every tensor of the rank, but renamed checkpoints' drafts. Without a plan only what may be refused: what is true of one
+ * expert is true of those that are stored alike. */
 static int for_each(const struct sl_model *model, const struct sl_layout *layout, unsigned rank, struct sl_plan *plan,
 		    struct sl_error *err)
 {
 	const struct release *release = find_release(model);
 	int ret = check_model(model, layout, err);
 	uint32_t drafts = 0; /* passed by; they are in the order of their tensors */
+	bool one_is_all = !plan && !ret && has_like_experts(model);
 
 	for (uint32_t i = 0; i < model->shards.n_tensors && !ret; i++) {
 		const struct sl_tensor *tensor = &model->shards.tensors[i];
 		struct renamed to;
 		struct sl_cut cut;
-		if (!release->original && drafts < model->n_drafts && model->drafts[drafts] == i) {
-			drafts++;
+		bool is_draft = drafts < model->n_drafts && model->drafts[drafts] == i;
+		drafts += is_draft;
+		if (is_draft && !release->original)
 			continue;
-		}
 		ret = rename_tensor(release, tensor, &to, err);
 		if (!ret)
 			ret = cut_tensor(model, tensor, &to, layout, rank, &cut, err);
 		if (!ret && plan && cut.n)
 			ret = add_tensor(plan, tensor, &to, &cut);
+		if (!ret && one_is_all && !is_draft && to.expert != UINT64_MAX && to.expert > 0)
+			i = behind_experts(model, i) - 1;
 	}
 	return ret;
 }

@@ -147,18 +147,6 @@ static double rope_theta(const struct sl_config *config)
 	return sl_config_rope_theta(config, 10000);
 }
 
-static bool rope_is(const struct sl_config *config, const char *type)
-{
-	uint32_t object = sl_config_rope(config), at = 0;
-
-	if (object)
-		at = sl_json_member(&config->json, object, "rope_type");
-	if (object && !at)
-		at = sl_json_member(&config->json, object, "type");
-	return at ? config->json.tokens[at].type == SL_JSON_STRING && sl_json_equal(&config->json, at, type)
-		  : strcmp(type, "default") == 0;
-}
-
 /* By how much Llama 3.1 slows each pair's rotation (convert_hf_to_gguf.py, generate_extra_tensors): in F32, as there. */
 static float rope_factor(const struct sl_config *config, float exponent)
 {
@@ -199,7 +187,7 @@ static int check_rope(const struct sl_config *config, struct sl_error *err)
 	static const char *const known[] = { "default", "llama3", "linear" };
 
 	for (size_t i = 0; i < SL_COUNT(known); i++) {
-		if (rope_is(config, known[i]))
+		if (sl_config_rope_is(config, known[i]))
 			return 0;
 	}
 	return sl_fail(
@@ -235,7 +223,7 @@ int sl_gguf_plan(struct sl_plan *plan)
 {
 	int ret = visit_all(plan->model, plan, plan->err);
 
-	return ret || !rope_is(&plan->model->config, "llama3") ? ret : add_rope_factors(plan);
+	return ret || !sl_config_rope_is(&plan->model->config, "llama3") ? ret : add_rope_factors(plan);
 }
 
 char *sl_gguf_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
@@ -278,6 +266,12 @@ void sl_gguf_f32(struct sl_gguf *gguf, const char *key, float value)
 {
 	begin_pair(gguf, key, SL_GGUF_F32);
 	sl_text_add(&gguf->text, (const char *)&value, sizeof(value));
+}
+
+void sl_gguf_bool(struct sl_gguf *gguf, const char *key, bool value)
+{
+	begin_pair(gguf, key, SL_GGUF_BOOL);
+	sl_gguf_put(&gguf->text, value, 1);
 }
 
 void sl_gguf_string(struct sl_gguf *gguf, const char *key, const char *value, size_t len)
@@ -341,7 +335,7 @@ static void add_numbers(struct sl_gguf *gguf, const struct sl_config *config, co
 
 	sl_gguf_f32(gguf, key_of(family, "rope.freq_base", key), (float)rope_theta(config));
 	sl_gguf_f32(gguf, key_of(family, "attention.layer_norm_rms_epsilon", key), (float)eps);
-	if (!rope_is(config, "linear"))
+	if (!sl_config_rope_is(config, "linear"))
 		return;
 	sl_gguf_string(gguf, key_of(family, "rope.scaling.type", key), "linear", strlen("linear"));
 	sl_gguf_f32(gguf, key_of(family, "rope.scaling.factor", key),

@@ -158,6 +158,10 @@ int sl_meta_check(const struct sl_model *model, const struct sl_engine *engine, 
 			err, EINVAL,
 			"Meta's code has heads of hidden / heads = %llu / %llu elements, an even number, not %llu",
 			(unsigned long long)d->hidden, (unsigned long long)d->heads, (unsigned long long)d->head_dim);
+	if (!sl_config_rope_is(&model->config, "default") && !sl_config_rope_is(&model->config, "llama3"))
+		return sl_fail(
+			err, EINVAL,
+			"Meta's code scales rotary embeddings as Llama 3.1 does (rope_type llama3) or not at all");
 	return visit_all(&(struct walk){ .model = model, .layout = layout, .err = err });
 }
 
@@ -208,7 +212,7 @@ int sl_meta_beside(struct sl_plan *plan)
 			       config->text + number->start);
 	if (theta != 0 && theta != 10000) /* which the code of Llama 1 and 2 has no field for */
 		sl_text_printf(&text, ", \"rope_theta\": %.1f", theta);
-	if (theta == 500000 && sl_config_find(config, SL_TEXT, "rope_scaling"))
+	if (sl_config_rope_is(config, "llama3"))
 		sl_text_printf(&text, ", \"use_scaled_rope\": true");
 	sl_text_printf(&text, "}\n");
 	if (!text.failed)

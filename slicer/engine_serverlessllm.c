@@ -205,11 +205,11 @@ char *sl_serverlessllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
 int sl_serverlessllm_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 			   struct sl_error *err)
 {
-	for (uint32_t i = 0; i < model->shards.n_tensors; i++) {
-		const struct sl_tensor *t = &model->shards.tensors[i];
-		if (!names[t->dtype])
+	for (unsigned d = 0; d < SL_N_DTYPES; d++) {
+		uint32_t first = model->first_of[d];
+		if (first && !names[d])
 			return sl_fail(err, EINVAL, "tensor '%s' is %s, for which ServerlessLLM's store has no name",
-				       SL_ESC(t->name), sl_dtypes[t->dtype].name);
+				       SL_ESC(model->shards.tensors[first - 1].name), sl_dtypes[d].name);
 	}
 	return sl_check_modules(model, engine, layout, err);
 }

@@ -32,43 +32,37 @@ static const struct {
 };
 
 struct token {
-	const char *text;
+	char *text;
 	size_t len;
 	enum token_type type; /* 0: no token has this number */
 };
 
-/* A file of the source, parsed. */
-struct document {
-	char *text;
-	size_t len;
-	struct sl_json json;
-};
-
 /* ---- reading ---- */
 
-static int read_text(const struct sl_model *model, const char *name, struct document *doc, struct sl_error *err)
+int sl_gguf_read_text(const struct sl_model *model, const char *name, char **text, size_t *len, struct sl_error *err)
 {
 	struct stat st;
 	int fd, ret = sl_regular_open(model->shards.dirfd, name, &fd, &st, err);
 
 	if (ret)
 		return ret;
-	doc->len = (size_t)st.st_size;
+	*len = (size_t)st.st_size;
+	*text = NULL;
 	if (st.st_size > TOKENIZER_MAX)
 		ret = sl_fail(err, EINVAL, "has %lld bytes, more than %d", (long long)st.st_size, TOKENIZER_MAX);
-	else if (!(doc->text = malloc(doc->len + 1)))
+	else if (!(*text = malloc(*len + 1)))
 		ret = sl_fail(err, ENOMEM, "out of memory");
 	else
-		ret = sl_regular_read(fd, doc->text, 0, doc->len, err);
+		ret = sl_regular_read(fd, *text, 0, *len, err);
 	close(fd);
 	if (ret)
-		free(doc->text);
+		free(*text);
 	return ret;
 }
 
-static int read_document(const struct sl_model *model, const char *name, struct document *doc, struct sl_error *err)
+int sl_gguf_read(const struct sl_model *model, const char *name, struct sl_gguf_document *doc, struct sl_error *err)
 {
-	int ret = read_text(model, name, doc, err);
+	int ret = sl_gguf_read_text(model, name, &doc->text, &doc->len, err);
 
 	if (!ret) {
 		ret = sl_json_parse(&doc->json, doc->text, doc->len, DEPTH, err);
@@ -78,17 +72,17 @@ static int read_document(const struct sl_model *model, const char *name, struct 
 	return ret ? sl_error_prefix(err, "%s", name) : 0;
 }
 
-static void release(struct document *doc)
+void sl_gguf_release(struct sl_gguf_document *doc)
 {
 	sl_json_release(&doc->json);
 	free(doc->text);
 }
 
 /* What llama.cpp calls the pattern by which text is split; NULL when it is none of those above. */
-static const char *find_pattern(const struct document *doc)
+static const char *find_pattern(const char *text, size_t len)
 {
 	for (size_t i = 0; i < SL_COUNT(patterns); i++) {
-		if (memmem(doc->text, doc->len, patterns[i].pattern, strlen(patterns[i].pattern)))
+		if (memmem(text, len, patterns[i].pattern, strlen(patterns[i].pattern)))
 			return patterns[i].name;
 	}
 	return NULL;
@@ -97,18 +91,19 @@ static const char *find_pattern(const struct document *doc)
 int sl_gguf_check_tokenizer(const struct sl_model *model, struct sl_error *err)
 {
 	struct sl_error why = SL_ERROR_INIT;
-	struct document doc;
-	int ret = read_text(model, "tokenizer.json", &doc, &why);
+	char *text;
+	size_t len;
+	int ret = sl_gguf_read_text(model, "tokenizer.json", &text, &len, &why);
 
 	if (ret)
 		return sl_fail(err, EINVAL,
 			       "llama.cpp wants the tokenizer inside the file, and the source's tokenizer.json %s",
 			       why.text);
-	if (!find_pattern(&doc))
+	if (!find_pattern(text, len))
 		ret = sl_fail(
 			err, EINVAL,
 			"tokenizer.json: it splits text by none of the patterns that have a name in llama.cpp here");
-	free(doc.text);
+	free(text);
 	return ret;
 }
 
@@ -122,7 +117,7 @@ static uint32_t member(const struct sl_json *json, uint32_t object, const char *
 }
 
 static int set_token(struct token *tokens, uint64_t n, const struct sl_json *json, uint32_t text, uint32_t number,
-		     enum token_type type, struct sl_arena *arena, struct sl_error *err)
+		     enum token_type type, struct sl_arena *arena, uint64_t *set, struct sl_error *err)
 {
 	struct token t = { .type = type };
 	uint64_t id;
@@ -139,6 +134,7 @@ static int set_token(struct token *tokens, uint64_t n, const struct sl_json *jso
 	if (!t.text)
 		return sl_fail(err, ENOMEM, "out of memory");
 	tokens[id] = t;
+	*set = id;
 	return 0;
 }
 
@@ -147,20 +143,50 @@ static int add_vocabulary(struct token *tokens, uint64_t n, const struct sl_json
 {
 	uint32_t model = member(json, 0, "model", SL_JSON_OBJECT);
 	uint32_t vocab = model ? member(json, model, "vocab", SL_JSON_OBJECT) : 0, key = vocab + 1;
+	uint64_t id;
 	int ret = vocab ? 0 : sl_fail(err, EINVAL, "tokenizer.json: model.vocab is no object");
 
 	for (uint32_t i = 0; !ret && i < json->tokens[vocab].n; i++, key = sl_json_next(json, key))
-		ret = set_token(tokens, n, json, key, key + 1, NORMAL, arena, err);
+		ret = set_token(tokens, n, json, key, key + 1, NORMAL, arena, &id, err);
 	return ret;
 }
 
-/* Tokens that mark something, though the tokenizer does not say so (Qwen's "<|fim_prefix|>"). */
-static bool looks_special(const struct sl_json *json, uint32_t content)
-{
-	const struct sl_json_token *t = &json->tokens[content];
-	size_t len = t->end - t->start;
+/* clang-format off */
+/* To add a way in which tokens look that mark something, though the tokenizer does not say so: how they begin and end. */
+static const struct {
+	const char *begin, *end;
+} marks[] = {
+	{ "<|", "|>" },			      /* Qwen's "<|fim_prefix|>" */
+	{ "<\xEF\xBD\x9C", "\xEF\xBD\x9C>" }, /* the same with wide bars */
+	{ "<unused", ">" },
+	{ "<pad>", "" }, { "<mask>", "" }, { "<2mass>", "" }, { "[@BOS@]", "" }, /* whole */
+};
+/* clang-format on */
 
-	return len >= 4 && memcmp(json->text + t->start, "<|", 2) == 0 && memcmp(json->text + t->end - 2, "|>", 2) == 0;
+static bool looks_special(const struct token *t)
+{
+	for (size_t i = 0; i < SL_COUNT(marks); i++) {
+		size_t begin = strlen(marks[i].begin), end = strlen(marks[i].end);
+		if (t->len >= begin + end && (end > 0 || t->len == begin) &&
+		    memcmp(t->text, marks[i].begin, begin) == 0 &&
+		    memcmp(t->text + t->len - end, marks[i].end, end) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* SentencePiece's mark for a space is one, in tokens that stand for themselves. In place: the text gets shorter. */
+static void unmark_spaces(struct token *t)
+{
+	static const char mark[] = "\xE2\x96\x81";
+	char *out = t->text;
+
+	for (const char *at = t->text, *end = at + t->len; at < end;) {
+		bool marked = end - at >= 3 && memcmp(at, mark, 3) == 0;
+		*out++ = marked ? ' ' : *at;
+		at += marked ? 3 : 1;
+	}
+	t->len = (size_t)(out - t->text);
 }
 
 static int add_added(struct token *tokens, uint64_t n, const struct sl_json *json, struct sl_arena *arena,
@@ -175,8 +201,12 @@ static int add_added(struct token *tokens, uint64_t n, const struct sl_json *jso
 		uint32_t special = member(json, at, "special", SL_JSON_TRUE);
 		if (!content || !id)
 			return sl_fail(err, EINVAL, "tokenizer.json: added token %u has no content or no id", i);
-		ret = set_token(tokens, n, json, content, id,
-				special || looks_special(json, content) ? CONTROL : USER_DEFINED, arena, err);
+		uint64_t set;
+		ret = set_token(tokens, n, json, content, id, CONTROL, arena, &set, err);
+		if (ret || special || looks_special(&tokens[set]))
+			continue;
+		tokens[set].type = USER_DEFINED;
+		unmark_spaces(&tokens[set]);
 	}
 	return ret;
 }
@@ -222,16 +252,35 @@ static bool is_pair(const struct sl_json *json, uint32_t at)
 	       json->tokens[at + 1].type == SL_JSON_STRING && json->tokens[at + 2].type == SL_JSON_STRING;
 }
 
+/* A part of a merge at `out`; a space in it as byte-pair tokens have it, for it is what stands between the parts. */
+static char *put_part(char *out, const char *part, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (part[i] == ' ') {
+			memcpy(out, "\xC4\xA0", 2);
+			out += 2;
+		} else {
+			*out++ = part[i];
+		}
+	}
+	return out;
+}
+
 /* "a b", which newer files have as ["a", "b"]. NULL without memory. */
 static const char *merge_of(const struct sl_json *json, uint32_t at, struct sl_arena *arena, size_t *len)
 {
-	size_t second;
+	size_t a_len, b_len;
 
 	if (!is_pair(json, at))
 		return sl_json_string(json, at, arena, len);
-	const char *a = sl_json_string(json, at + 1, arena, len), *b = sl_json_string(json, at + 2, arena, &second);
-	*len += 1 + second;
-	return a && b ? sl_arena_printf(arena, "%s %s", a, b) : NULL;
+	const char *a = sl_json_string(json, at + 1, arena, &a_len), *b = sl_json_string(json, at + 2, arena, &b_len);
+	char *text = a && b ? sl_arena_array(arena, a_len + b_len + 1, 2) : NULL, *end;
+	if (!text)
+		return NULL;
+	end = put_part(text, a, a_len);
+	*end++ = ' ';
+	*len = (size_t)(put_part(end, b, b_len) - text);
+	return text;
 }
 
 static int add_merges(struct sl_gguf *gguf, const struct sl_json *json, struct sl_error *err)
@@ -262,49 +311,16 @@ static int add_merges(struct sl_gguf *gguf, const struct sl_json *json, struct s
 	return ret;
 }
 
-/* ---- what is said about them ---- */
-
-/* The first number of a value that is one or a list of them. */
-static void add_id(struct sl_gguf *gguf, const struct sl_model *model, const char *stored, const char *key)
-{
-	const struct sl_json *json = &model->config.json;
-	uint32_t at = sl_config_find(&model->config, SL_TEXT, stored);
-	uint64_t id;
-
-	if (at && json->tokens[at].type == SL_JSON_ARRAY && json->tokens[at].n)
-		at++;
-	if (at && json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &id) == 0)
-		sl_gguf_u32(gguf, key, id);
-}
-
-/* A template is advice: without one, or without the file, there is none. */
-static void add_template(struct sl_gguf *gguf, const struct sl_model *model)
-{
-	struct sl_error unused = SL_ERROR_INIT;
-	struct document doc;
-	struct sl_arena arena;
-	size_t len;
-
-	if (read_document(model, "tokenizer_config.json", &doc, &unused))
-		return;
-	uint32_t at = member(&doc.json, 0, "chat_template", SL_JSON_STRING);
-	sl_arena_init(&arena);
-	const char *text = at ? sl_json_string(&doc.json, at, &arena, &len) : NULL;
-	if (text)
-		sl_gguf_string(gguf, "tokenizer.chat_template", text, len);
-	gguf->text.failed |= at && !text;
-	sl_arena_release(&arena);
-	release(&doc);
-}
+/* ---- all of it ---- */
 
 int sl_gguf_add_tokenizer(struct sl_gguf *gguf, const struct sl_model *model, struct sl_error *err)
 {
-	struct document doc;
-	int ret = read_document(model, "tokenizer.json", &doc, err);
+	struct sl_gguf_document doc;
+	int ret = sl_gguf_read(model, "tokenizer.json", &doc, err);
 
 	if (ret)
 		return ret;
-	const char *pattern = find_pattern(&doc);
+	const char *pattern = find_pattern(doc.text, doc.len);
 	sl_gguf_string(gguf, "tokenizer.ggml.model", "gpt2", 4);
 	if (pattern)
 		sl_gguf_string(gguf, "tokenizer.ggml.pre", pattern, strlen(pattern));
@@ -314,10 +330,8 @@ int sl_gguf_add_tokenizer(struct sl_gguf *gguf, const struct sl_model *model, st
 		ret = add_tokens(gguf, model, &doc.json, err);
 	if (!ret)
 		ret = add_merges(gguf, &doc.json, err);
-	add_id(gguf, model, "bos_token_id", "tokenizer.ggml.bos_token_id");
-	add_id(gguf, model, "eos_token_id", "tokenizer.ggml.eos_token_id");
-	add_id(gguf, model, "pad_token_id", "tokenizer.ggml.padding_token_id");
-	add_template(gguf, model);
-	release(&doc);
+	if (!ret)
+		sl_gguf_add_special(gguf, model, &doc.json);
+	sl_gguf_release(&doc);
 	return ret;
 }

@@ -9,12 +9,14 @@
  */
 #include "slicer/header.h"
 
+#include "slicer/header_scan.h"
 #include "slicer/impostor.h"
 #include "slicer/json.h"
 #include "slicer/sort.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LENGTH_BYTES = 8, HEADER_DEPTH = 8, KEYS_MAX = 64 };
@@ -58,8 +60,9 @@ int sl_header_need(const unsigned char *head, size_t head_len, uint64_t file_siz
 
 struct parse {
 	struct sl_json json;
-	struct sl_arena *arena;
-	uint64_t data_len; /* bytes after the header */
+	struct sl_header_sink *sink;
+	struct sl_arena *arena; /* the sink's, for names */
+	uint64_t data_len;	/* bytes after the header */
 	struct sl_tensor *tensors;
 	uint32_t n;
 	struct sl_error *err;
@@ -84,7 +87,7 @@ static const char *spelled(const struct parse *p, uint32_t at, struct sl_escaped
 }
 
 /* A name that is used as a C string from here on. */
-static int read_name(struct parse *p, uint32_t key, const char **name)
+static int read_name(struct parse *p, uint32_t key, struct sl_tensor *tensor)
 {
 	size_t len;
 	char *text = sl_json_string(&p->json, key, p->arena, &len);
@@ -96,7 +99,8 @@ static int read_name(struct parse *p, uint32_t key, const char **name)
 	if (len > SL_NAME_MAX)
 		return sl_fail(p->err, EINVAL, "tensor '%s': a name of %zu bytes; at most %u are accepted",
 			       SL_ESC(text), len, SL_NAME_MAX);
-	*name = text;
+	tensor->name = text;
+	tensor->name_len = (uint16_t)len;
 	return 0;
 }
 
@@ -194,14 +198,9 @@ static int read_shape(struct parse *p, uint32_t at, struct sl_tensor *tensor)
 	int ret = read_numbers(p, at, "shape", 0, SL_DIMS_MAX, numbers);
 	if (ret)
 		return ret;
-	uint32_t n = p->json.tokens[at].n;
-	uint64_t *shape = sl_arena_array(p->arena, n, sizeof(*shape));
-	if (!shape)
-		return no_memory(p);
-	memcpy(shape, numbers, n * sizeof(*shape));
-	tensor->shape = shape;
-	tensor->n_dims = (uint8_t)n;
-	return 0;
+	tensor->n_dims = (uint8_t)p->json.tokens[at].n;
+	tensor->shape = sl_header_shape(p->sink, numbers, tensor->n_dims);
+	return tensor->shape ? 0 : no_memory(p);
 }
 
 /* Bytes that shape and dtype ask for. */
@@ -283,7 +282,7 @@ static int read_entries(struct parse *p, uint32_t shard)
 	uint32_t n = p->json.tokens[0].n, key = sl_json_first(&p->json, 0);
 	bool metadata = false;
 
-	p->tensors = sl_arena_array(p->arena, n, sizeof(*p->tensors));
+	p->tensors = sl_arena_array(p->sink->tensors, n, sizeof(*p->tensors));
 	if (!p->tensors)
 		return no_memory(p);
 	for (uint32_t i = 0; i < n; i++, key = sl_json_next(&p->json, key)) {
@@ -295,7 +294,7 @@ static int read_entries(struct parse *p, uint32_t shard)
 		} else {
 			struct sl_tensor *tensor = &p->tensors[p->n++];
 			tensor->shard = shard;
-			ret = read_name(p, key, &tensor->name);
+			ret = read_name(p, key, tensor);
 			if (!ret && (ret = read_entry(p, key + 1, tensor)))
 				sl_error_prefix(p->err, "tensor '%s'", SL_ESC(tensor->name));
 		}
@@ -380,26 +379,132 @@ static int parse_tokens(struct parse *p, uint64_t data_off, uint32_t shard)
 	return ret;
 }
 
+/* Any header, by its tokens. */
+static int parse_json(struct parse *p, const char *text, size_t len, uint64_t data_off, uint32_t shard)
+{
+	int ret = sl_json_parse(&p->json, text, len, HEADER_DEPTH, p->err);
+
+	if (ret) {
+		sl_error_prefix(p->err, "its header of %zu bytes", len);
+		return ret;
+	}
+	ret = parse_tokens(p, data_off, shard);
+	sl_json_release(&p->json);
+	return ret;
+}
+
+/* ---- the usual header ---- */
+
+/* Give names memory of their own: one block of them. */
+static bool keep_names(struct sl_scanned *scanned, struct sl_arena *arena)
+{
+	char *at = sl_arena_alloc(arena, scanned->name_bytes);
+
+	for (uint32_t i = 0; at && i < scanned->n; i++) {
+		struct sl_tensor *tensor = &scanned->tensors[i];
+		memcpy(at, tensor->name, tensor->name_len);
+		tensor->name = at;
+		at += tensor->name_len + 1; /* the arena's bytes are zero */
+	}
+	return at != NULL;
+}
+
+static bool are_unique(const struct sl_tensor *tensors, uint32_t n)
+{
+	for (uint32_t i = 1; i < n; i++) {
+		if (tensors[i - 1].name_len == tensors[i].name_len &&
+		    memcmp(tensors[i - 1].name, tensors[i].name, tensors[i].name_len) == 0)
+			return false;
+	}
+	return true;
+}
+
+static bool keep_tensors(struct parse *p, const struct sl_scanned *scanned)
+{
+	p->tensors = sl_arena_array(p->sink->tensors, scanned->n, sizeof(*p->tensors));
+	if (p->tensors)
+		memcpy(p->tensors, scanned->tensors, scanned->n * sizeof(*p->tensors));
+	p->n = scanned->n;
+	return p->tensors != NULL;
+}
+
+/* False where names are there twice: then its tokens tell. */
+static bool take_scanned(struct parse *p, struct sl_scanned *scanned, uint64_t data_off)
+{
+	struct sl_error unused = SL_ERROR_INIT;
+
+	if (!keep_names(scanned, p->arena))
+		return false;
+	for (uint32_t i = 0; i < scanned->n; i++)
+		scanned->tensors[i].off += data_off;
+	if (!scanned->by_name && (sl_sort_tensors(scanned->tensors, scanned->n, sl_tensor_by_name, &unused) ||
+				  !are_unique(scanned->tensors, scanned->n)))
+		return false;
+	return keep_tensors(p, scanned);
+}
+
+static bool parse_usual(struct parse *p, const char *text, size_t len, uint64_t data_off, uint32_t shard)
+{
+	struct sl_scanned scanned;
+	bool usual =
+		sl_header_scan(&scanned, text, len, p->data_len, shard, p->sink) && take_scanned(p, &scanned, data_off);
+
+	free(scanned.tensors);
+	if (!usual)
+		p->n = 0;
+	return usual;
+}
+
+/* ---- either ---- */
+
+/* See that all of the header is there; p->data_len is known then, and *need is 8 + N. */
+static int measure(struct parse *p, const unsigned char *head, size_t head_len, uint64_t file_size, uint64_t *need)
+{
+	int ret = sl_header_need(head, head_len, file_size, need, p->err);
+
+	if (ret)
+		return ret;
+	if (head_len < *need)
+		return sl_fail(p->err, EIO, "its header has %" PRIu64 " bytes, of which only %zu could be read", *need,
+			       head_len);
+	p->arena = p->sink->names;
+	p->data_len = file_size - *need;
+	return 0;
+}
+
 int sl_header_parse(const unsigned char *head, size_t head_len, uint64_t file_size, uint32_t shard,
 		    struct sl_arena *arena, struct sl_tensor **tensors, uint32_t *n_tensors, struct sl_error *err)
 {
-	struct parse p = { .arena = arena, .err = err };
+	struct sl_header_sink sink = { .names = arena, .tensors = arena };
+	struct parse p = { .sink = &sink, .err = err };
 	uint64_t need = 0;
 
-	int ret = sl_header_need(head, head_len, file_size, &need, err);
+	int ret = measure(&p, head, head_len, file_size, &need);
+	if (!ret)
+		ret = parse_json(&p, (const char *)head + LENGTH_BYTES, need - LENGTH_BYTES, need, shard);
 	if (ret)
 		return ret;
-	if (head_len < need)
-		return sl_fail(err, EIO, "its header has %" PRIu64 " bytes, of which only %zu could be read", need,
-			       head_len);
-	p.data_len = file_size - need;
-	ret = sl_json_parse(&p.json, (const char *)head + LENGTH_BYTES, need - LENGTH_BYTES, HEADER_DEPTH, err);
-	if (ret) {
-		sl_error_prefix(err, "its header of %" PRIu64 " bytes", need - LENGTH_BYTES);
+	*tensors = p.tensors;
+	*n_tensors = p.n;
+	return 0;
+}
+
+int sl_header_tensors(const unsigned char *head, size_t head_len, uint64_t file_size, uint32_t shard,
+		      struct sl_header_sink *sink, struct sl_tensor **tensors, uint32_t *n_tensors, bool *plain,
+		      struct sl_error *err)
+{
+	struct parse p = { .sink = sink, .err = err };
+	uint64_t need = 0;
+
+	int ret = measure(&p, head, head_len, file_size, &need);
+	if (ret)
 		return ret;
-	}
-	ret = parse_tokens(&p, need, shard);
-	sl_json_release(&p.json);
+	const char *text = (const char *)head + LENGTH_BYTES;
+	*plain = parse_usual(&p, text, need - LENGTH_BYTES, need, shard);
+	if (!*plain)
+		ret = parse_json(&p, text, need - LENGTH_BYTES, need, shard);
+	if (!ret && !*plain)
+		ret = sl_sort_tensors(p.tensors, p.n, sl_tensor_by_name, err);
 	if (ret)
 		return ret;
 	*tensors = p.tensors;

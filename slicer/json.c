@@ -11,6 +11,7 @@
  */
 #include "slicer/json.h"
 
+#include "slicer/scan.h"
 #include "slicer/utf8.h"
 
 #include <errno.h>
@@ -125,36 +126,13 @@ static int scan_special(struct scan *scan)
 	return 0;
 }
 
-/* Does any of eight bytes need a look: a quote, a backslash, below 0x20, or 0x80 and above? The classic tests for a
- * zero byte and for a byte below n; a borrow may report a neighbour too, but never hides one. */
-static bool any_special(const char *at)
-{
-	const uint64_t ones = 0x0101010101010101, high = 0x80 * ones;
-	uint64_t word;
-
-	memcpy(&word, at, sizeof(word));
-	uint64_t quote = word ^ ('"' * ones), backslash = word ^ ('\\' * ones);
-	return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((word - 0x20 * ones) & ~word) | word) &
-	       high;
-}
-
-/* The first byte that does not simply stand for itself in a string. */
-static const char *skip_plain(const char *at, const char *end)
-{
-	while (end - at >= 8 && !any_special(at))
-		at += 8;
-	while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' && *at != '\\')
-		at++;
-	return at;
-}
-
 /* From a quote past its partner. */
 static int scan_string(struct scan *scan)
 {
 	size_t quote = scan->pos++;
 
 	for (;;) {
-		scan->pos = (size_t)(skip_plain(scan->text + scan->pos, scan->text + scan->len) - scan->text);
+		scan->pos = (size_t)(sl_skip_plain(scan->text + scan->pos, scan->text + scan->len) - scan->text);
 		if (scan->pos == scan->len)
 			break;
 		if (scan->text[scan->pos] == '"') {
@@ -543,8 +521,10 @@ static size_t next_char(const char *at, size_t left, char out[4], size_t *n)
 bool sl_json_equal(const struct sl_json *json, uint32_t at, const char *text)
 {
 	const char *from = json->text + json->tokens[at].start, *end = json->text + json->tokens[at].end;
-	size_t left = strlen(text);
 
+	if (from < end && *from != *text && *from != '\\')
+		return false;
+	size_t left = strlen(text);
 	/* An escape is always longer than what it means. */
 	if ((size_t)(end - from) <= left || !memchr(from, '\\', (size_t)(end - from)))
 		return (size_t)(end - from) == left && memcmp(from, text, left) == 0 && !memchr(from, '\\', left);

@@ -23,6 +23,7 @@ static const struct {
 	{ "bf16",       DTYPE,   SL_BF16 },
 	{ "f16",        DTYPE,   SL_F16 },
 	{ "f32",        DTYPE,   SL_F32 },
+	{ "fp8",        DTYPE,   SL_F8_E4M3 },
 	{ "fp8",        ONLINE,  SL_ONLINE_TENSOR },
 	{ "fp8c",       ONLINE,  SL_ONLINE_CHANNEL },
 	{ "fp8b",       ONLINE,  SL_ONLINE_BLOCK },
@@ -99,14 +100,21 @@ static bool number(const char *token, size_t len, const char *prefix, unsigned *
 	return *value >= 1 && *value <= SL_RANKS_MAX;
 }
 
-/* Words about kernels are for engines that have something to say about them. */
+/* Words about kernels are for engines that have something to say about them, FP8 for those that have experts in it. */
+static bool has_word(const struct sl_engine *engine, size_t i)
+{
+	if (words[i].field >= ONLINE)
+		return engine->picks_kernels;
+	return words[i].field != DTYPE || words[i].value != SL_F8_E4M3 || engine->fp8_experts;
+}
+
 static bool word(struct sl_layout *layout, const struct sl_engine *engine, const char *token, size_t len)
 {
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (strlen(words[i].token) != len || memcmp(words[i].token, token, len) != 0)
 			continue;
-		if (words[i].field >= ONLINE && !engine->picks_kernels)
-			return false;
+		if (!has_word(engine, i))
+			continue;
 		set_field(layout, words[i].field, words[i].value);
 		return true;
 	}

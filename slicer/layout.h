@@ -1,13 +1,14 @@
 /*
  * layout.h - a layout name: how many ranks, and in what form. Tokens joined by '-', in this order:
  *
- *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32]
+ *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32 | -fp8]
  *
  * and of an engine whose files are for its kernels, after those
  *
  *      [-fp8 | -fp8c | -fp8b] [-marlin | -cutlass | -triton | -flashinfer | -trtllm] [-kn] [-sm80 | -sm89 | -sm90 | -sm100 | -gfx942]
  *
  * Each engine has its own word for the number of ranks ("tp8", "mp8"); one without such a word has no layouts.
+ * "fp8" among the first is a word of those alone that have experts in it.
  */
 #ifndef SLICER_LAYOUT_H
 #define SLICER_LAYOUT_H

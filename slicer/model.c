@@ -20,6 +20,7 @@ static int check_dims(const struct sl_config *config, struct sl_error *err)
 	const char *absent = !d->layers	  ? "num_hidden_layers"
 			     : !d->hidden ? "hidden_size"
 			     : !d->heads  ? "num_attention_heads"
+			     : !d->vocab  ? "vocab_size"
 					  : NULL;
 
 	return absent ? sl_fail(err, EINVAL, "config.json: %s is absent", absent) : 0;
@@ -62,18 +63,29 @@ static void note_tie_conflict(struct sl_model *model)
 			json->tokens[outer].type == SL_JSON_TRUE ? "true" : "false");
 }
 
-/* The stored tensor of the row with that flag, or NULL. */
-static const struct sl_tensor *flagged(const struct sl_model *model, unsigned flag)
+/* The module of the row with that flag, or NULL. */
+static struct sl_bound *flagged(const struct sl_model *model, unsigned flag)
 {
 	const struct sl_arch *arch = model->arch;
 
 	for (unsigned s = 0; s < arch->n_stacks; s++) {
 		for (unsigned r = 0; r < arch->stacks[s].n_weights; r++) {
 			if (arch->stacks[s].weights[r].flags & flag)
-				return sl_bound_tensor(model, sl_bound_at(model, s, 0, r, 0), 0);
+				return &model->bound[s].modules[model->bound[s].row_start[r]];
 		}
 	}
 	return NULL;
+}
+
+/* An engine that has a head in any case gets the embedding a second time where config.json ties the two (vLLM would leave the
+ * head as its memory was). */
+static void share_embedding(struct sl_model *model, const struct sl_bound *embed, struct sl_bound *head)
+{
+	*head = *embed;
+	sl_note(&model->notes, &model->arena,
+		"config.json ties the head to the embedding, but vLLM has a head of its own for %s: it is the embedding "
+		"again",
+		model->config.architecture);
 }
 
 /* Do the first bytes of two tensors of the same size differ? A sample: equality is not claimed from it. */
@@ -93,13 +105,17 @@ static int begin_differently(const struct sl_model *model, const struct sl_tenso
 
 static int settle_head(struct sl_model *model, struct sl_error *err)
 {
-	const struct sl_tensor *embed = flagged(model, SL_IS_EMBED), *head = flagged(model, SL_IS_HEAD);
+	struct sl_bound *embedding = flagged(model, SL_IS_EMBED), *own = flagged(model, SL_IS_HEAD);
+	const struct sl_tensor *embed = sl_bound_tensor(model, embedding, 0);
+	const struct sl_tensor *head = own ? sl_bound_tensor(model, own, 0) : NULL;
 
 	model->head_stored = head != NULL;
 	note_tie_conflict(model);
 	if ((model->arch->flags & SL_NO_HEAD) && !model->tied)
 		return sl_fail(err, EINVAL, "config.json: tie_word_embeddings is false, but %s has no head of its own",
 			       model->config.architecture);
+	if (own && !head && model->tied && (model->arch->flags & SL_OWN_HEAD))
+		share_embedding(model, embedding, own);
 	if (!head || !model->tied)
 		return 0;
 	int differ = begin_differently(model, embed, head, err);
@@ -117,10 +133,8 @@ static int settle_head(struct sl_model *model, struct sl_error *err)
 /* What most of the dtypes in the headers can become without loss (vLLM: common_broadcastable_dtype). */
 static enum sl_dtype common_dtype(const struct sl_model *model)
 {
-	bool seen[SL_N_DTYPES] = { false };
+	const uint32_t *seen = model->first_of;
 
-	for (uint32_t i = 0; i < model->shards.n_tensors; i++)
-		seen[model->shards.tensors[i].dtype] = true;
 	return seen[SL_F64] ? SL_F64 : seen[SL_F32] ? SL_F32 : seen[SL_BF16] ? SL_BF16 : seen[SL_F16] ? SL_F16 : SL_F32;
 }
 
@@ -149,6 +163,14 @@ static void append_notes(struct sl_note **to, struct sl_note *notes)
 	*to = notes;
 }
 
+static void count_tensors(struct sl_model *model)
+{
+	for (uint32_t i = model->shards.n_tensors; i-- > 0;) {
+		model->total_bytes += model->shards.tensors[i].len;
+		model->first_of[model->shards.tensors[i].dtype] = i + 1;
+	}
+}
+
 /* Everything after the files are open. */
 static int settle(struct sl_model *model, struct sl_error *err)
 {
@@ -156,6 +178,7 @@ static int settle(struct sl_model *model, struct sl_error *err)
 
 	if (ret)
 		return ret;
+	count_tensors(model);
 	ret = understand(model, err);
 	if (!ret) {
 		model->tied = is_tied(&model->config, model->arch);
@@ -167,8 +190,6 @@ static int settle(struct sl_model *model, struct sl_error *err)
 		ret = settle_dtype(model, err);
 	if (ret)
 		sl_config_close(&model->config);
-	for (uint32_t i = 0; i < model->shards.n_tensors; i++)
-		model->total_bytes += model->shards.tensors[i].len;
 	append_notes(&model->notes, model->shards.notes);
 	return ret;
 }
@@ -185,7 +206,8 @@ int sl_model_open(struct sl_model **out, const char *dir, const struct sl_model_
 		return sl_fail(err, ENOMEM, "out of memory");
 	sl_arena_init(&model->arena);
 	model->gpu = options ? options->gpu : 0;
-	int ret = sl_shards_open(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO, &model->arena, err);
+	int ret = sl_shards_open_cached(&model->shards, dir, options ? options->format : SL_FORMAT_AUTO,
+					options ? options->cache : NULL, &model->arena, err);
 	if (!ret) {
 		ret = settle(model, err);
 		if (ret)

@@ -18,6 +18,7 @@
 
 struct sl_arch;
 struct sl_backend;
+struct sl_cache;
 struct sl_spelling;
 
 /* How one module is stored: its format, and for each component 1 + the index of its tensor, 0 where the checkpoint has
@@ -33,11 +34,13 @@ struct sl_binding {
 	struct sl_bound *modules;
 	uint32_t *row_start; /* first module of each row within a layer, and their number at the end */
 	uint32_t per_layer;
+	bool *alike; /* per layer and row: all its modules have tensors of the same dtypes and shapes */
 };
 
 struct sl_model_options {
 	enum sl_format format;
 	unsigned gpu; /* sl_model.gpu */
+	struct sl_cache *cache; /* of catalogues (cache.h); NULL: none */
 };
 
 struct sl_model {
@@ -51,12 +54,13 @@ struct sl_model {
 	struct sl_binding bound[SL_STACKS_MAX]; /* per stack of the architecture (bind.h) */
 	uint32_t *drafts;			/* tensors of next-n layers (MTP), which engines load apart */
 	uint32_t n_drafts;
-	enum sl_dtype dtype;   /* what engines make of it with --dtype auto */
-	bool tied;	       /* by config or by the family's default: lm_head is the embedding */
-	bool head_stored;      /* the checkpoint has an lm_head */
-	uint64_t n_ignored;    /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
-	uint64_t total_bytes;  /* of all tensors */
-	struct sl_note *notes; /* remarks for the user, the shards' own included */
+	enum sl_dtype dtype;  /* what engines make of it with --dtype auto */
+	bool tied;	      /* by config or by the family's default: lm_head is the embedding */
+	bool head_stored;     /* the checkpoint has an lm_head */
+	uint64_t n_ignored;   /* tensors that no engine loads (masks, rotary tables, zero biases of quantisers) */
+	uint64_t total_bytes; /* of all tensors */
+	uint32_t first_of[SL_N_DTYPES]; /* per dtype: 1 + its first tensor, 0 for none */
+	struct sl_note *notes;		/* remarks for the user, the shards' own included */
 	unsigned gpu;	       /* 1 + enum sl_gpu: whose kernels are served where a layout names none; 0: sm90 */
 	const struct sl_backend *backend; /* computes transforms; NULL: the processor. Set before views are opened */
 	void *backend_state;

@@ -7,6 +7,7 @@
 #include "slicer/convert.h"
 #include "slicer/model.h"
 #include "slicer/transform.h"
+#include "slicer/series.h"
 
 #include <errno.h>
 #include <string.h>
@@ -300,10 +301,13 @@ static const struct {
 	[SL_OP_DATA] = { "data", read_data, NULL },
 	[SL_OP_CONVERT] = { "convert", NULL, convert_elements },
 	[SL_OP_TRANSPOSE] = { "transpose", NULL, transpose_elements },
+	[SL_OP_SERIES] = { "series", sl_series_read, NULL },
 	[SL_OP_COLUMNS] = { "columns", read_columns, NULL },
 	[SL_OP_SCALE] = { "scale", NULL, scale_elements },
 	[SL_OP_REPEAT] = { "repeat", NULL, repeat_elements },
 	[SL_OP_TRANSFORM] = { "transform", read_transform, NULL },
+	[SL_OP_REGROUP] = { "regroup", NULL, sl_regroup_values },
+	[SL_OP_REGROUPED] = { "regrouped", NULL, sl_regroup_scales },
 };
 
 const char *sl_op_name(enum sl_op op)

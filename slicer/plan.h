@@ -15,6 +15,7 @@
 #include "slicer/arch.h"
 #include "slicer/bind.h"
 #include "slicer/process.h"
+#include "slicer/series.h"
 #include "slicer/split.h"
 #include "slicer/view.h"
 
@@ -79,6 +80,11 @@ int sl_plan_scaled(struct sl_plan *plan, const struct sl_weight *row, const stru
 int sl_plan_repeated(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
 		     unsigned times, struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
 
+/* F4 values of which each row's groups of 32 have a scale of F8_E8M0, as FP8 with one for each block of 128 x 128: these
+ * values, or with no values the scales. Sizes are whole blocks. */
+int sl_plan_regrouped(struct sl_plan *plan, const struct sl_tensor *values,
+		      const struct sl_tensor *scales) SL_MUST_CHECK;
+
 /* All of a stored tensor, in the order in which it is stored. */
 int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_CHECK;
 
@@ -87,6 +93,11 @@ int sl_plan_slice(struct sl_plan *plan, const struct sl_tensor *tensor, unsigned
 		  uint64_t n) SL_MUST_CHECK;
 
 int sl_plan_zeros(struct sl_plan *plan, uint64_t len) SL_MUST_CHECK;
+
+/* The begun tensor has the pieces of the first of `n` experts, made of the lanes' tensors: make it all of them, if it can be
+ * said as a series. False when it cannot; it is as it was then, and may be without memory. */
+bool sl_plan_series(struct sl_plan *plan, const struct sl_lane *lanes, unsigned n_lanes, uint32_t first, uint32_t step,
+		    uint64_t n);
 
 /* Bytes that live as long as the view. */
 int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len) SL_MUST_CHECK;

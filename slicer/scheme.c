@@ -96,12 +96,32 @@ static const struct sl_storage mxfp8 = {
 		{ ".weight_scale_inv", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, false, SL_AS_STORED, SL_U8, 0 },
 	}, .n_components = 2, .group = 32,
 };
+#define WEIGHT_I8     { ".weight", "weight", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_1, false, SL_AS_STORED, SL_I8, 0 }
+#define INT8_CHANNEL  { ".weight_scale", "weight_scale", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 }
+#define INT8_INPUT    { ".input_scale", "input_scale", SL_LAST, SL_REQUIRED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_F32, SL_FLOAT, 0 }, \
+		      { ".input_zero_point", "input_zero_point", SL_LAST, SL_IF_THERE, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I8, 0 }
+#define NO_INT8_EXPERTS .no_experts = "vLLM takes experts in INT8 with a scale per channel and none of inputs"
+static const struct sl_storage int8_channel_static = {
+	.name = "INT8 per channel, static inputs", .components = { WEIGHT_I8, INT8_CHANNEL, INT8_INPUT }, .n_components = 4, NO_INT8_EXPERTS,
+};
+static const struct sl_storage int8_tensor_static = {
+	.name = "INT8 per tensor, static inputs", .components = { WEIGHT_I8, SCALE_OF("weight_scale", SL_REQUIRED), INT8_INPUT }, .n_components = 4, NO_INT8_EXPERTS,
+};
+static const struct sl_storage int8_channel = {
+	.name = "INT8 per channel", .components = { WEIGHT_I8, INT8_CHANNEL }, .n_components = 2,
+};
+static const struct sl_storage int8_tensor = {
+	.name = "INT8 per tensor", .components = { WEIGHT_I8, SCALE_OF("weight_scale", SL_REQUIRED) }, .n_components = 2, NO_INT8_EXPERTS,
+};
+/* Experts of other hidden sizes or groups vLLM holds as moe_wna16.py does, in bytes (marlin_utils.py,
+ * check_moe_marlin_supports_config). */
+#define MARLIN_EXPERTS .hidden_unit = 128, .groups = { 32, 64, 128 }
 static const struct sl_storage awq = {
 	.name = "AWQ", .components = {
 		{ ".qweight", "qweight", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_1, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
-	}, .n_components = 3,
+	}, .n_components = 3, MARLIN_EXPERTS,
 };
 static const struct sl_storage gptq = {
 	.name = "GPTQ", .components = {
@@ -109,7 +129,9 @@ static const struct sl_storage gptq = {
 		{ ".scales", "scales", SL_MATRIX, SL_REQUIRED, SL_UNIT_1, SL_UNIT_GROUP, true, SL_AS_MODEL, SL_FLOAT, 0 },
 		{ ".qzeros", "qzeros", SL_MATRIX, SL_REQUIRED, SL_UNIT_PACK, SL_UNIT_GROUP, true, SL_AS_STORED, SL_I32, 0 },
 		{ ".g_idx", "g_idx", SL_INPUTS, SL_DROPPED, SL_UNIT_ALL, SL_UNIT_ALL, false, SL_AS_STORED, SL_I32, 0 },
-	}, .n_components = 4,
+		/* auto_gptq.py gives experts a bias, zero unless the checkpoint has one. */
+		{ NULL, "bias", SL_MATRIX, SL_FILLED_OF_EXPERTS, SL_UNIT_1, SL_UNIT_NONE, false, SL_AS_MODEL, SL_FLOAT, 0 },
+	}, .n_components = 5, MARLIN_EXPERTS,
 };
 static const struct sl_storage gpt_oss = {
 	.name = "MXFP4 blocks of all experts", .components = {
@@ -152,26 +174,32 @@ static const struct sl_cache_scale fp8_cache_after[] = {
 #define CACHE(table) .cache_scales = table, .n_cache_scales = sizeof(table) / sizeof((table)[0])
 #define AFTER(table) .after = table, .n_after = sizeof(table) / sizeof((table)[0])
 
+/* What a method's configuration class in vLLM refuses; below. */
+static sl_quant_check check_fp8, check_gptq, check_awq, check_compressed;
+
 static const struct sl_scheme none = {
 	"none", "BF16, F16, F32", NULL, STORAGES(&sl_plain),
 };
 static const struct sl_scheme fp8 = {
 	"fp8", "FP8, per tensor or in blocks", NULL,
-	STORAGES(&fp8_block, &fp8_block_e8m0, &fp4_experts, &fp8_tensor, &sl_plain), CACHE(fp8_cache), AFTER(fp8_cache_after),
+	STORAGES(&fp8_block, &fp8_block_e8m0, &fp4_experts, &fp8_tensor, &sl_plain), CACHE(fp8_cache), AFTER(fp8_cache_after), .check = check_fp8,
 };
 static const struct sl_scheme fbgemm_fp8 = {
 	"fbgemm_fp8", "FP8 per channel (fbgemm)", NULL, STORAGES(&fbgemm, &sl_plain), .convert_unlisted = true,
 };
 static const struct sl_scheme compressed_tensors = {
-	"compressed-tensors", "FP8, W4A16, NVFP4, MXFP4 (llm-compressor)", NULL,
-	STORAGES(&w4a16, &nvfp4, &mxfp4_packed, &fp8_channel, &fp8_tensor, &sl_plain), CACHE(compressed_cache),
+	"compressed-tensors", "FP8, INT8, W4A16, NVFP4, MXFP4 (llm-compressor)", NULL,
+	STORAGES(&w4a16, &nvfp4, &mxfp4_packed, &fp8_channel, &fp8_tensor, &int8_channel_static, &int8_tensor_static,
+		 &int8_channel, &int8_tensor, &sl_plain), CACHE(compressed_cache), .check = check_compressed,
 };
 static const struct sl_scheme modelopt = {
 	"modelopt", "FP8, NVFP4 (ModelOpt)", NULL,
 	STORAGES(&nvfp4_modelopt, &fp8_tensor, &sl_plain), CACHE(fp8_cache), .cache_scales_of_mla = true,
 };
-static const struct sl_scheme gptq_scheme = { "gptq", "4 and 8 bit (GPTQ)", NULL, STORAGES(&gptq, &sl_plain), .lists_modules = true };
-static const struct sl_scheme awq_scheme = { "awq", "4 bit (AWQ)", NULL, STORAGES(&awq, &sl_plain) };
+static const struct sl_scheme gptq_scheme = {
+	"gptq", "4 and 8 bit (GPTQ)", NULL, STORAGES(&gptq, &sl_plain), .lists_modules = true, .check = check_gptq,
+};
+static const struct sl_scheme awq_scheme = { "awq", "4 bit (AWQ)", NULL, STORAGES(&awq, &sl_plain), .check = check_awq };
 static const struct sl_scheme mxfp4 = { "mxfp4", "MXFP4 experts (gpt-oss)", NULL, STORAGES(&gpt_oss, &sl_plain) };
 static const struct sl_scheme mxfp8_scheme = {
 	"mxfp8", "MXFP8", NULL, STORAGES(&mxfp8, &sl_plain), CACHE(fp8_cache),
@@ -251,35 +279,76 @@ static uint32_t find_object(const struct sl_config *config)
 	return at && json->tokens[at].type == SL_JSON_OBJECT ? at : 0;
 }
 
-/* A whole number of quantization_config, 0 when it says none. */
-static uint64_t number_of(const struct sl_json *json, uint32_t object, const char *key)
+/* The first of some members, "w_bit|bits", that an object has and that is not null; 0: none. */
+static uint32_t member_of(const struct sl_json *json, uint32_t object, const char *keys)
 {
-	uint32_t at = sl_json_member(json, object, key);
+	char key[64];
+
+	for (; *keys; keys += *keys == '|') {
+		size_t len = strcspn(keys, "|");
+		snprintf(key, sizeof(key), "%.*s", (int)len, keys);
+		uint32_t at = sl_json_member(json, object, key);
+		if (at && json->tokens[at].type != SL_JSON_NULL)
+			return at;
+		keys += len;
+	}
+	return 0;
+}
+
+/* A whole number of quantization_config, 0 when it says none. */
+static uint64_t number_of(const struct sl_json *json, uint32_t object, const char *keys)
+{
+	uint32_t at = member_of(json, object, keys);
 	uint64_t value = 0;
 
 	return at && json->tokens[at].type == SL_JSON_NUMBER && sl_json_u64(json, at, &value) == 0 ? value : 0;
 }
 
-/* What compressed-tensors' first group says about its weights or activations; 0: nothing. */
-static uint32_t group_says(const struct sl_json *json, uint32_t object, const char *what)
+static bool is_text(const struct sl_json *json, uint32_t at, const char *text)
 {
-	uint32_t groups = sl_json_member(json, object, "config_groups"), said;
+	return at && json->tokens[at].type == SL_JSON_STRING && sl_json_equal(json, at, text);
+}
 
-	if (!groups || json->tokens[groups].type != SL_JSON_OBJECT || json->tokens[groups].n == 0)
-		return 0;
-	uint32_t first = sl_json_first(json, groups) + 1;
-	if (json->tokens[first].type != SL_JSON_OBJECT)
-		return 0;
-	said = sl_json_member(json, first, what);
+/* What one of compressed-tensors' groups, by its key, says about its weights or its input_activations; 0: nothing. */
+static uint32_t said_of(const struct sl_json *json, uint32_t key, const char *what)
+{
+	uint32_t said = json->tokens[key + 1].type == SL_JSON_OBJECT ? sl_json_member(json, key + 1, what) : 0;
+
 	return said && json->tokens[said].type == SL_JSON_OBJECT ? said : 0;
 }
 
-/* Are all weights quantised as those of the first group? */
-static bool has_one_group(const struct sl_json *json, uint32_t object)
+/* The config_groups of compressed-tensors; 0: none. */
+static uint32_t groups_of(const struct sl_json *json, uint32_t object)
 {
 	uint32_t groups = sl_json_member(json, object, "config_groups");
 
-	return groups && json->tokens[groups].n == 1;
+	return groups && json->tokens[groups].type == SL_JSON_OBJECT && json->tokens[groups].n ? groups : 0;
+}
+
+/* Of how many bits are the integers of a group? 0: it has none, or does not say. */
+static uint64_t width_of(const struct sl_json *json, uint32_t weights)
+{
+	uint32_t type = sl_json_member(json, weights, "type");
+
+	return !type || is_text(json, type, "int") ? number_of(json, weights, "num_bits") : 0;
+}
+
+/* Groups may differ in anything but the width of packed integers, which no tensor says. */
+static int read_groups(struct sl_quant *quant, const struct sl_json *json, uint64_t *bits, struct sl_error *err)
+{
+	uint32_t groups = groups_of(json, quant->object), at = groups ? sl_json_first(json, groups) : 0;
+
+	for (uint32_t i = 0; groups && i < json->tokens[groups].n; i++, at = sl_json_next(json, at)) {
+		uint32_t weights = said_of(json, at, "weights");
+		uint64_t width = weights ? width_of(json, weights) : 0;
+		if (width && *bits && width != *bits)
+			return sl_fail(
+				err, EINVAL,
+				"config.json: config_groups of %llu and of %llu bits: only one width of integers is served",
+				(unsigned long long)*bits, (unsigned long long)width);
+		*bits = width ? width : *bits;
+	}
+	return 0;
 }
 
 /* Rows or columns of a block or a group; larger ones than any matrix count as not said. */
@@ -303,32 +372,39 @@ static void read_block(struct sl_quant *quant, const struct sl_json *json)
 		quant->block[0] = quant->block[1] = 0;
 }
 
+/* One group speaks for all weights, several for none. */
+static uint64_t group_size(const struct sl_json *json, uint32_t object)
+{
+	uint32_t groups = groups_of(json, object), first = groups ? sl_json_first(json, groups) : 0;
+	uint32_t weights = groups && json->tokens[groups].n == 1 ? said_of(json, first, "weights") : 0;
+
+	if (weights)
+		return size_of(number_of(json, weights, "group_size"));
+	return size_of(number_of(json, object, "q_group_size|group_size"));
+}
+
 static void read_kinds(struct sl_quant *quant, const struct sl_json *json)
 {
-	uint32_t sym = sl_json_member(json, quant->object, "sym"),
-		 cache = sl_json_member(json, quant->object, "kv_cache_scheme");
+	uint32_t cache = sl_json_member(json, quant->object, "kv_cache_scheme"),
+		 groups = groups_of(json, quant->object), first = groups ? sl_json_first(json, groups) : 0;
 
-	quant->symmetric = sym && json->tokens[sym].type == SL_JSON_TRUE;
-	quant->weight_only =
-		group_says(json, quant->object, "weights") && !group_says(json, quant->object, "input_activations");
+	quant->weight_only = first && said_of(json, first, "weights") && !said_of(json, first, "input_activations");
 	quant->cache = cache && json->tokens[cache].type == SL_JSON_OBJECT;
 }
 
 static int read_numbers(struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
-	uint32_t bound = sl_json_member(json, quant->object, "activation_scale_ub"),
-		 weights = group_says(json, quant->object, "weights");
-	uint64_t bits = number_of(json, quant->object, "bits");
+	uint32_t bound = sl_json_member(json, quant->object, "activation_scale_ub");
+	uint64_t bits = number_of(json, quant->object, "w_bit|bits");
 
-	if (!bits && weights)
-		bits = number_of(json, weights, "num_bits");
+	int ret = read_groups(quant, json, &bits, err);
+	if (ret)
+		return ret;
 	if (bits && bits != 4 && bits != 8)
-		return sl_fail(err, EINVAL, "config.json: %llu-bit %s is refused: vLLM loads 4 and 8 bits",
+		return sl_fail(err, EINVAL, "config.json: %llu-bit %s is refused: vLLM's own kernels take 4 and 8 bits",
 			       (unsigned long long)bits, quant->scheme->method);
 	quant->bits = (unsigned)bits;
-	quant->group = size_of(number_of(json, quant->object, "group_size"));
-	if (weights && has_one_group(json, quant->object))
-		quant->group = size_of(number_of(json, weights, "group_size"));
+	quant->group = group_size(json, quant->object);
 	if (bound && json->tokens[bound].type == SL_JSON_NUMBER)
 		quant->fill = strtof(json->text + json->tokens[bound].start, NULL);
 	read_block(quant, json);
@@ -336,18 +412,135 @@ static int read_numbers(struct sl_quant *quant, const struct sl_json *json, stru
 	return 0;
 }
 
-/* GPTQ with act-order in groups permutes columns between ranks: vLLM refuses it since 0.3x. SGLang sorts g_idx before its
- * sharded_state loads it, and does not again (gptq_kernels.py). */
+/* ---- what vLLM refuses ---- */
+
+/* Members without which vLLM does not even begin (base_config.py, get_from_keys). */
+static int need_members(const struct sl_quant *quant, const struct sl_json *json, const char *const *needed,
+			struct sl_error *err)
+{
+	for (; *needed; needed++) {
+		if (!member_of(json, quant->object, *needed))
+			return sl_fail(
+				err, EINVAL,
+				"config.json: quantization_config of '%s' has no %.*s, without which vLLM refuses it",
+				quant->scheme->method, (int)strcspn(*needed, "|"), *needed);
+	}
+	return 0;
+}
+
+/* Blocks have no static scales of activations (fp8.py, Fp8Config). */
+static int check_fp8(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
+{
+	uint32_t scheme = member_of(json, quant->object, "activation_scheme");
+
+	if (scheme && !is_text(json, scheme, "static") && !is_text(json, scheme, "dynamic"))
+		return sl_fail(
+			err, EINVAL,
+			"config.json: activation_scheme of 'fp8' is neither static nor dynamic: vLLM refuses it");
+	if (is_text(json, scheme, "static") && member_of(json, quant->object, "weight_block_size"))
+		return sl_fail(
+			err, EINVAL,
+			"config.json: 'fp8' in blocks with activation_scheme static is refused, as vLLM refuses it");
+	return 0;
+}
+
+/* Groups that the kernels of GPTQ take (marlin_utils.py, MARLIN_SUPPORTED_GROUP_SIZES). */
+static int check_gptq_group(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
+{
+	static const char *const sizes[] = { "-1", "32", "64", "128" };
+	const struct sl_json_token *size = &json->tokens[sl_json_member(json, quant->object, "group_size")];
+	char shown[40];
+
+	for (size_t i = 0; size->type == SL_JSON_NUMBER && i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		if (size->end - size->start == strlen(sizes[i]) &&
+		    memcmp(json->text + size->start, sizes[i], strlen(sizes[i])) == 0)
+			return 0;
+	}
+	return sl_fail(err, EINVAL,
+		       "config.json: GPTQ with group_size %s is refused: vLLM takes 32, 64, 128, or -1 for all columns",
+		       sl_escape(shown, sizeof(shown), json->text + size->start, size->end - size->start));
+}
+
+/* Rules for some modules: those that except them (-:) show in what is stored; another width, or other groups, would not. */
+static int check_gptq_rules(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
+{
+	static const char *const keys[] = { "bits", "group_size", "sym", "desc_act" };
+	uint32_t rules = member_of(json, quant->object, "dynamic");
+	char shown[80];
+
+	if (!rules || json->tokens[rules].type != SL_JSON_OBJECT)
+		return 0;
+	uint32_t at = sl_json_first(json, rules);
+	for (uint32_t i = 0; i < json->tokens[rules].n; i++, at = sl_json_next(json, at)) {
+		const struct sl_json_token *rule = &json->tokens[at];
+		bool excepts = rule->end - rule->start >= 2 && memcmp(json->text + rule->start, "-:", 2) == 0;
+		for (size_t k = 0; !excepts && json->tokens[at + 1].type == SL_JSON_OBJECT && k < 4; k++) {
+			if (sl_json_member(json, at + 1, keys[k]))
+				return sl_fail(
+					err, EINVAL,
+					"config.json: GPTQ's dynamic rule '%s' has its own %s: only one for all is "
+					"served",
+					sl_escape(shown, sizeof(shown), json->text + rule->start,
+						  rule->end - rule->start),
+					keys[k]);
+		}
+	}
+	return 0;
+}
+
+/* Symmetric ones only, and none with act-order in groups, which permutes columns between ranks (auto_gptq.py,
+ * AutoGPTQConfig; gptq_utils.py). SGLang sorts g_idx before its sharded_state loads it, and does not again (gptq_kernels.py). */
 static int check_gptq(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
 {
-	uint32_t order = sl_json_member(json, quant->object, "desc_act"),
-		 size = sl_json_member(json, quant->object, "group_size");
-	bool grouped = !size || json->text[json->tokens[size].start] != '-';
+	static const char *const needed[] = { "bits", "group_size", "desc_act", "sym", NULL };
 
-	if (order && json->tokens[order].type == SL_JSON_TRUE && grouped)
+	int ret = need_members(quant, json, needed, err);
+	if (!ret)
+		ret = check_gptq_group(quant, json, err);
+	if (ret)
+		return ret;
+	if (!quant->bits)
+		return sl_fail(err, EINVAL, "config.json: bits of 'gptq' is no number");
+	if (json->tokens[sl_json_member(json, quant->object, "sym")].type != SL_JSON_TRUE)
+		return sl_fail(err, EINVAL,
+			       "config.json: GPTQ with sym false (asymmetric) is refused, as vLLM refuses it");
+	if (json->tokens[sl_json_member(json, quant->object, "desc_act")].type != SL_JSON_FALSE && quant->group)
 		return sl_fail(
 			err, EINVAL,
 			"config.json: GPTQ with desc_act true and groups (act-order) is refused: vLLM refuses it, and SGLang's sharded_state loses the order");
+	return check_gptq_rules(quant, json, err);
+}
+
+/* auto_awq.py, AutoAWQConfig. */
+static int check_awq(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
+{
+	static const char *const needed[] = { "bits|w_bit", "group_size|q_group_size", "zero_point", NULL };
+
+	int ret = need_members(quant, json, needed, err);
+	if (!ret && quant->bits != 4)
+		ret = sl_fail(err, EINVAL, "config.json: AWQ of other than 4 bits is refused, as vLLM refuses it");
+	return ret;
+}
+
+/* compressed_tensors.py: act-order, and sparse weights, which it no longer knows. */
+static int check_compressed(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err)
+{
+	uint32_t groups = groups_of(json, quant->object), at = groups ? sl_json_first(json, groups) : 0;
+	uint32_t sparse = member_of(json, quant->object, "sparsity_config"), targets;
+
+	for (uint32_t i = 0; groups && i < json->tokens[groups].n; i++, at = sl_json_next(json, at)) {
+		uint32_t weights = said_of(json, at, "weights"),
+			 order = weights ? member_of(json, weights, "actorder") : 0;
+		if (order && (json->tokens[order].type == SL_JSON_TRUE || is_text(json, order, "group") ||
+			      is_text(json, order, "dynamic")))
+			return sl_fail(err, EINVAL,
+				       "config.json: compressed-tensors with actorder in groups is refused, as vLLM "
+				       "refuses it");
+	}
+	targets = sparse && json->tokens[sparse].type == SL_JSON_OBJECT ? member_of(json, sparse, "targets") : 0;
+	if (targets && json->tokens[targets].type == SL_JSON_ARRAY && json->tokens[targets].n)
+		return sl_fail(err, EINVAL,
+			       "config.json: compressed-tensors with a sparsity_config is refused, as vLLM refuses it");
 	return 0;
 }
 
@@ -365,7 +558,7 @@ int sl_quant_find(struct sl_quant *quant, const struct sl_config *config, int di
 	int ret = by_method(quant, json->text + token->start, token->end - token->start, "config.json", err);
 	if (!ret)
 		ret = read_numbers(quant, json, err);
-	return !ret && quant->scheme == &gptq_scheme ? check_gptq(quant, json, err) : ret;
+	return !ret && quant->scheme->check ? quant->scheme->check(quant, json, err) : ret;
 }
 
 /* ---- ignore lists ---- */

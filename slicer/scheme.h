@@ -32,6 +32,7 @@ enum sl_unit {
 	SL_UNIT_GROUP, /* a group of columns; its size follows from the shapes */
 	SL_UNIT_BLOCK, /* a block of quantization_config.weight_block_size, rows and columns each */
 	SL_UNIT_ALL,   /* the whole axis: one element, or none */
+	SL_UNIT_NONE,  /* a fill has no such axis */
 };
 
 enum sl_form {
@@ -51,14 +52,15 @@ enum sl_held {
 };
 
 enum sl_need {
-	SL_REQUIRED, /* the format is only this one when it is there */
-	SL_IF_THERE, /* the engine has it when the checkpoint has it */
-	SL_FILLED,   /* the engine has it in any case: `fill` where the checkpoint has none */
-	SL_DROPPED,  /* the checkpoint may have it, the engine does not load it, or only older releases do (engine.h) */
+	SL_REQUIRED,	      /* the format is only this one when it is there */
+	SL_IF_THERE,	      /* the engine has it when the checkpoint has it */
+	SL_FILLED,	      /* the engine has it in any case: `fill` where the checkpoint has none */
+	SL_FILLED_OF_EXPERTS, /* the same of experts; other modules have none */
+	SL_DROPPED, /* the checkpoint may have it, the engine does not load it, or only older releases do (engine.h) */
 };
 
 struct sl_component {
-	const char *stored; /* suffix in the checkpoint, with its separator: ".weight_scale" */
+	const char *stored; /* suffix in the checkpoint, with its separator: ".weight_scale"; NULL: never stored */
 	const char *held;   /* name in the engine: "weight_scale" */
 	uint8_t form, need;
 	uint8_t out, in; /* enum sl_unit */
@@ -89,6 +91,8 @@ struct sl_storage {
 	unsigned
 		granule; /* ranks of experts share whole blocks of this many rows, the last may have fewer; 0: evenly */
 	struct sl_padding padding[SL_N_GPUS]; /* of experts */
+	unsigned hidden_unit, groups[3];      /* experts: multiples of it, and columns that share a scale; 0: any */
+	const char *no_experts;		      /* why experts are not stored so; NULL: they may be */
 	bool bias_on_first; /* what has no columns is held by the first rank alone where ranks share columns */
 };
 
@@ -102,6 +106,11 @@ struct sl_cache_scale {
 	float value;	 /* where the checkpoint has none */
 };
 
+struct sl_quant;
+
+/* What an engine refuses of a configuration in which it would otherwise know the scheme. */
+typedef int sl_quant_check(const struct sl_quant *quant, const struct sl_json *json, struct sl_error *err);
+
 struct sl_scheme {
 	const char *method; /* quant_method */
 	const char *title;
@@ -113,6 +122,7 @@ struct sl_scheme {
 	unsigned n_after;
 	bool cache_scales_of_mla; /* MLA layers have them too */
 	bool lists_modules;	  /* config.json must list the quantised modules (vLLM, GPTQ) */
+	sl_quant_check *check;	  /* of a quantization_config; NULL: anything goes */
 	bool convert_unlisted; /* a float weight that no ignore list names is converted and gets the components' fills */
 };
 
@@ -127,7 +137,6 @@ struct sl_quant {
 	uint64_t group;	   /* group_size: columns that share a scale; 0: not said, or all of them */
 	uint64_t block[2]; /* weight_block_size: rows, columns; 0: not said */
 	float fill;	   /* of SL_SINGLE components: activation_scale_ub */
-	bool symmetric;	   /* GPTQ's "sym": zeros stand in the middle */
 	bool weight_only;  /* compressed-tensors: activations stay as they are */
 	bool cache;	   /* a kv_cache_scheme: the KV cache has scales */
 };

@@ -6,10 +6,15 @@
  *      are weights       in which file      tensors           file that the index gives it, or refused
  *
  * Every header is read, also of shards that nobody will need: a directory is accepted whole or not at all.
+ *
+ * Nearly every index gives all tensors of all files that are there, sorted. That is tried first (index_walk.c), and needs
+ * no other memory than the tensors': on any other answer all is done again, step by step, which tells what is wrong.
  */
 #include "slicer/shards.h"
 
+#include "slicer/cache.h"
 #include "slicer/index.h"
+#include "slicer/index_walk.h"
 #include "slicer/listing.h"
 #include "slicer/locate.h"
 #include "slicer/regular.h"
@@ -32,15 +37,12 @@ struct opening {
 	struct sl_shards *shards;
 	struct sl_located located;
 	struct sl_index index;	 /* n 0: none */
-	struct sl_arena scratch; /* the index's names, as many bytes as the tensors' own: released at the end */
+	struct sl_arena scratch; /* the index's names and each shard's own list of tensors: released at the end */
+	struct sl_header_sink sink;
+	struct sl_run *runs;
+	bool plain; /* all tensors' names are, so that an index spells them as they are */
 	struct sl_arena *arena;
 	struct sl_error *err;
-};
-
-/* A shard's tensors before they are merged. */
-struct run {
-	struct sl_tensor *tensors;
-	uint32_t n;
 };
 
 static int no_memory(struct opening *o)
@@ -146,6 +148,12 @@ static void note_unnamed(struct opening *o)
 
 /* ---- opening and reading headers ---- */
 
+struct sl_identity sl_identity_of(const struct stat *st)
+{
+	return (struct sl_identity){ st->st_dev, st->st_ino, (uint64_t)st->st_size, sl_mtime_ns(st),
+				     (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec };
+}
+
 static int open_shard(struct opening *o, struct sl_shard *shard)
 {
 	struct stat st;
@@ -157,6 +165,7 @@ static int open_shard(struct opening *o, struct sl_shard *shard)
 	}
 	shard->size = (uint64_t)st.st_size;
 	shard->mtime_ns = sl_mtime_ns(&st);
+	shard->identity = sl_identity_of(&st);
 	return 0;
 }
 
@@ -200,48 +209,54 @@ static int read_head(const struct sl_shard *shard, unsigned char **head, size_t 
 	return ret;
 }
 
-static int read_header(struct opening *o, uint32_t i, struct run *run)
+static int read_header(struct opening *o, uint32_t i, struct sl_run *run)
 {
 	struct sl_shard *shard = &o->shards->shards[i];
 	unsigned char *head = NULL;
+	bool plain = false;
 	size_t len;
 
 	int ret = read_head(shard, &head, &len, &shard->data_off, o->err);
 	if (!ret)
-		ret = sl_header_parse(head, len, shard->size, i, o->arena, &run->tensors, &run->n, o->err);
+		ret = sl_header_tensors(head, len, shard->size, i, &o->sink, &run->tensors, &run->n, &plain, o->err);
 	free(head);
 	if (ret)
 		sl_error_prefix(o->err, "%s", SL_ESC(shard->name));
+	o->plain &= plain;
 	return ret;
 }
 
-static int merge_runs(struct opening *o, const struct run *runs)
+/* Each shard's tensors, and room for all of them. */
+static int read_headers(struct opening *o)
 {
 	struct sl_shards *shards = o->shards;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < shards->n_shards; i++) {
-		if (__builtin_add_overflow(n, runs[i].n, &n))
-			return sl_fail(o->err, EOVERFLOW, "more than 2^32 tensors in %u shards", shards->n_shards);
+	o->plain = true;
+	o->runs = sl_arena_array(&o->scratch, shards->n_shards, sizeof(*o->runs));
+	int ret = o->runs ? 0 : no_memory(o);
+	for (uint32_t i = 0; !ret && i < shards->n_shards; i++) {
+		ret = read_header(o, i, &o->runs[i]);
+		if (!ret && __builtin_add_overflow(n, o->runs[i].n, &n))
+			ret = sl_fail(o->err, EOVERFLOW, "more than 2^32 tensors in %u shards", shards->n_shards);
 	}
+	if (ret)
+		return ret;
 	shards->tensors = sl_arena_array(o->arena, n, sizeof(*shards->tensors));
-	if (!shards->tensors)
-		return no_memory(o);
-	for (uint32_t i = 0; i < shards->n_shards; i++) {
-		memcpy(shards->tensors + shards->n_tensors, runs[i].tensors, runs[i].n * sizeof(*runs[i].tensors));
-		shards->n_tensors += runs[i].n;
-	}
-	return sl_sort_tensors(shards->tensors, n, sl_tensor_by_name, o->err);
+	return shards->tensors ? 0 : no_memory(o);
 }
 
-static int read_headers(struct opening *o)
+static int merge_runs(struct opening *o)
 {
-	struct run *runs = sl_arena_array(o->arena, o->shards->n_shards, sizeof(*runs));
-	int ret = runs ? 0 : no_memory(o);
+	struct sl_shards *shards = o->shards;
 
-	for (uint32_t i = 0; !ret && i < o->shards->n_shards; i++)
-		ret = read_header(o, i, &runs[i]);
-	return ret ? ret : merge_runs(o, runs);
+	shards->n_tensors = 0;
+	for (uint32_t i = 0; i < shards->n_shards; i++) {
+		memcpy(shards->tensors + shards->n_tensors, o->runs[i].tensors,
+		       o->runs[i].n * sizeof(*shards->tensors));
+		shards->n_tensors += o->runs[i].n;
+	}
+	return sl_sort_tensors(shards->tensors, shards->n_tensors, sl_tensor_by_name, o->err);
 }
 
 /* ---- one owner for every tensor ---- */
@@ -281,16 +296,16 @@ static void note_unused(struct opening *o, const struct unused *unused)
 			SL_ESC(o->shards->shards[unused->first.shard].name));
 }
 
-static void note_total(struct opening *o)
+static void note_total(struct opening *o, bool has_total, uint64_t claimed)
 {
 	uint64_t total = 0;
 
 	for (uint32_t i = 0; i < o->shards->n_tensors; i++)
 		total += o->shards->tensors[i].len;
-	if (o->index.has_total && o->index.total_size != total)
+	if (has_total && claimed != total)
 		sl_note(&o->shards->notes, o->arena,
 			"%s gives a total_size of %" PRIu64 " bytes, its tensors have %" PRIu64, o->located.index,
-			o->index.total_size, total);
+			claimed, total);
 }
 
 /* Walk entries and tensors, both sorted by name, together; the tensors that the index gives stay, in place. */
@@ -321,7 +336,7 @@ static int apply_index(struct opening *o)
 		return sl_fail(o->err, ENOENT, "%u tensors are not in the shards that %s gives them: %s", lacking.n,
 			       o->located.index, sl_listing_text(&lacking));
 	note_unused(o, &unused);
-	note_total(o);
+	note_total(o, o->index.has_total, o->index.total_size);
 	return 0;
 }
 
@@ -337,16 +352,82 @@ static int read_index(struct opening *o)
 	return ret;
 }
 
-static int open_indexed(struct opening *o)
+/* Are file names such that JSON and paths can only mean what they say? */
+static bool have_usual_names(const struct sl_located *located)
 {
-	int ret = read_index(o);
+	static const char usual[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
-	if (!ret)
-		ret = check_named(o);
-	if (!ret)
-		ret = open_files(o, o->index.files, o->index.n_files);
+	for (uint32_t i = 0; i < located->n_files; i++) {
+		if (located->files[i][strspn(located->files[i], usual)])
+			return false;
+	}
+	return true;
+}
+
+static void close_files(struct sl_shards *shards)
+{
+	for (uint32_t i = 0; i < shards->n_shards; i++)
+		close(shards->shards[i].fd);
+	shards->n_shards = 0;
+}
+
+/* An index that gives all tensors of all files that are there, sorted. False: it may still be a good one. Files and headers
+ * that were read stay, where they were read without a fault. */
+static bool open_agreeing(struct opening *o)
+{
+	struct sl_error fault = SL_ERROR_INIT, *err = o->err;
+	struct sl_walked walked;
+	int ret;
+
+	if (!have_usual_names(&o->located))
+		return false;
+	o->err = &fault;
+	ret = open_files(o, o->located.files, o->located.n_files);
 	if (!ret)
 		ret = read_headers(o);
+	o->err = err;
+	if (ret)
+		close_files(o->shards);
+	if (ret || !o->plain ||
+	    !sl_index_walk(&walked, o->shards->dirfd, o->located.index, o->shards->shards, o->runs, o->shards->n_shards,
+			   o->shards->tensors))
+		return false;
+	o->shards->n_tensors = walked.n;
+	note_total(o, walked.has_total, walked.total_size);
+	return true;
+}
+
+/* Are the files that are open those that the index names? */
+static bool are_open(const struct opening *o)
+{
+	if (o->shards->n_shards != o->index.n_files)
+		return false;
+	for (uint32_t i = 0; i < o->index.n_files; i++) {
+		if (strcmp(o->shards->shards[i].name, o->index.files[i]) != 0)
+			return false;
+	}
+	return true;
+}
+
+static int open_named(struct opening *o)
+{
+	close_files(o->shards);
+	int ret = open_files(o, o->index.files, o->index.n_files);
+
+	return ret ? ret : read_headers(o);
+}
+
+static int open_indexed(struct opening *o)
+{
+	if (open_agreeing(o))
+		return 0;
+	int ret = read_index(o);
+	if (!ret)
+		ret = check_named(o);
+	if (!ret && !are_open(o))
+		ret = open_named(o);
+	if (!ret)
+		ret = merge_runs(o);
 	if (!ret)
 		ret = apply_index(o);
 	if (!ret)
@@ -360,6 +441,8 @@ static int open_unindexed(struct opening *o)
 
 	if (!ret)
 		ret = read_headers(o);
+	if (!ret)
+		ret = merge_runs(o);
 	if (!ret)
 		ret = check_unique(o);
 	return ret ? ret : sl_located_check_split(&o->located, o->err);
@@ -381,18 +464,61 @@ static int open_directory(struct sl_shards *shards, const char *dir, struct sl_a
 	return sl_fail(err, errno, "'%s' cannot be opened: %s", SL_ESC(dir), strerror(errno));
 }
 
+/* What a catalogue of the located files would be of; false when it cannot be told. */
+static bool make_key(const struct opening *o, const struct sl_cache *cache, enum sl_format asked,
+		     struct sl_catalogue_key *key)
+{
+	struct stat st;
+
+	*key = (struct sl_catalogue_key){ .build = cache->build, .asked = asked, .located = &o->located };
+	if (!o->located.index)
+		return true;
+	if (fstatat(o->shards->dirfd, o->located.index, &st, 0) || !S_ISREG(st.st_mode))
+		return false;
+	key->index = sl_identity_of(&st);
+	return true;
+}
+
+static int open_located(struct opening *o)
+{
+	return o->located.index ? open_indexed(o) : open_unindexed(o);
+}
+
+/* From the cache, or else by reading all of it, after which the index must still be the one that was there before. */
+static int open_with(struct opening *o, struct sl_cache *cache, enum sl_format asked)
+{
+	struct sl_catalogue_key key, after;
+
+	if (!cache || !make_key(o, cache, asked, &key))
+		return open_located(o);
+	if (sl_cache_take(cache, o->shards, &key, o->arena))
+		return 0;
+	int ret = open_located(o);
+	if (!ret && make_key(o, cache, asked, &after) && memcmp(&key.index, &after.index, sizeof(key.index)) == 0)
+		sl_cache_store(cache, o->shards, &key);
+	return ret;
+}
+
 int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format format, struct sl_arena *arena,
 		   struct sl_error *err)
+{
+	return sl_shards_open_cached(shards, dir, format, NULL, arena, err);
+}
+
+int sl_shards_open_cached(struct sl_shards *shards, const char *dir, enum sl_format format, struct sl_cache *cache,
+			  struct sl_arena *arena, struct sl_error *err)
 {
 	struct opening o = { .shards = shards, .arena = arena, .err = err };
 
 	sl_arena_init(&o.scratch);
+	o.sink.names = arena;
+	o.sink.tensors = &o.scratch;
 	int ret = open_directory(shards, dir, arena, err);
 	if (!ret)
 		ret = sl_locate(&o.located, shards->dirfd, dir, format, arena, err);
 	if (!ret) {
 		shards->format = o.located.format;
-		ret = o.located.index ? open_indexed(&o) : open_unindexed(&o);
+		ret = open_with(&o, cache, format);
 	}
 	sl_arena_release(&o.scratch);
 	if (ret)
@@ -402,26 +528,50 @@ int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format for
 
 void sl_shards_close(struct sl_shards *shards)
 {
-	for (uint32_t i = 0; i < shards->n_shards; i++)
-		close(shards->shards[i].fd);
+	close_files(shards);
 	if (shards->dirfd >= 0)
 		close(shards->dirfd);
 	*shards = (struct sl_shards){ .dirfd = -1 };
 }
 
-uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name)
+static bool is_before(const struct sl_shards *shards, uint32_t at, const char *name)
 {
-	uint32_t first = 0, n = shards->n_tensors;
+	return strcmp(shards->tensors[at].name, name) < 0;
+}
 
-	while (n > 0) {
-		if (strcmp(shards->tensors[first + n / 2].name, name) < 0) {
-			first += n / 2 + 1;
-			n -= n / 2 + 1;
-		} else {
-			n /= 2;
-		}
+/* What sl_shards_seek() looks for, in [first, end]. */
+static uint32_t seek_between(const struct sl_shards *shards, const char *name, uint32_t first, uint32_t end)
+{
+	while (first < end) {
+		uint32_t middle = first + (end - first) / 2;
+		if (is_before(shards, middle, name))
+			first = middle + 1;
+		else
+			end = middle;
 	}
 	return first;
+}
+
+uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name)
+{
+	return seek_between(shards, name, 0, shards->n_tensors);
+}
+
+/* In doubling steps away from the hint. */
+uint32_t sl_shards_seek_near(const struct sl_shards *shards, const char *name, uint32_t hint)
+{
+	uint32_t n = shards->n_tensors, first = hint < n ? hint : n, end = first, step = 1;
+
+	if (first < n && is_before(shards, first, name)) {
+		for (first++; step < n - first && is_before(shards, first + step - 1, name); step *= 2)
+			first += step;
+		end = step < n - first ? first + step - 1 : n;
+	} else {
+		for (; step < end && !is_before(shards, end - step, name); step *= 2)
+			end -= step;
+		first = step < end ? end - step + 1 : 0;
+	}
+	return seek_between(shards, name, first, end);
 }
 
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name)

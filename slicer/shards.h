@@ -13,6 +13,16 @@
 #include "slicer/header.h"
 #include <stdint.h>
 
+struct sl_cache;
+struct stat;
+
+/* What a file is, and in which state: as long as all of it is the same, so are its bytes. */
+struct sl_identity {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns, ctime_ns;
+};
+struct sl_identity sl_identity_of(const struct stat *st);
+
 /* Which naming the weights have. AUTO takes the HF one where both are there. */
 enum sl_format { SL_FORMAT_AUTO, SL_FORMAT_HF, SL_FORMAT_MISTRAL };
 
@@ -23,6 +33,7 @@ struct sl_shard {
 	uint64_t size;
 	int64_t mtime_ns;
 	uint64_t data_off; /* first byte of tensor data: 8 + N */
+	struct sl_identity identity;
 };
 
 /* A remark that the user should see, but that refuses nothing. */
@@ -47,11 +58,18 @@ struct sl_shards {
  * directory, nor of headers, nor of the index. */
 int sl_shards_open(struct sl_shards *shards, const char *dir, enum sl_format format, struct sl_arena *arena,
 		   struct sl_error *err) SL_MUST_CHECK;
+
+/* The same, from the cache where that has it; else it is stored there. */
+int sl_shards_open_cached(struct sl_shards *shards, const char *dir, enum sl_format format, struct sl_cache *cache,
+			  struct sl_arena *arena, struct sl_error *err) SL_MUST_CHECK;
 void sl_shards_close(struct sl_shards *shards);
 
 /* The index of the first tensor whose name is `name` or after it: those whose names begin with it follow one another from
  * there. n_tensors when there is none. */
 uint32_t sl_shards_seek(const struct sl_shards *shards, const char *name);
+
+/* The same, looking around `hint` first: any is right, and one close by is quick. */
+uint32_t sl_shards_seek_near(const struct sl_shards *shards, const char *name, uint32_t hint);
 
 /* The tensor of that name, or NULL. */
 const struct sl_tensor *sl_shards_find(const struct sl_shards *shards, const char *name);

@@ -107,6 +107,7 @@ static const struct {
 	{ SL_BY_HEADS,  "attention heads",    HOW_MANY,  offsetof(struct sl_dims, heads),           false },
 	{ SL_BY_GROUPS, "output groups",      HOW_MANY,  offsetof(struct sl_dims, out_groups),      false },
 	{ SL_LINEAR_V,  "linear value heads", ROWS_EACH, offsetof(struct sl_dims, linear_v),        false },
+	{ SL_LINEAR_BY_KEYS, "linear key heads", HOW_MANY, offsetof(struct sl_dims, linear_k_heads), false },
 };
 /* clang-format on */
 
@@ -279,6 +280,15 @@ static void pad_axis(enum sl_dim dim, const struct sl_padding *padding, uint64_t
 	range->zero = to > range->n ? to - range->n : 0;
 }
 
+/* Zeros behind a share that is less than the kernel's least (kimi_k3/nvidia/model.py, KimiMoE). */
+static void fill_up(const struct sl_weight *row, struct sl_share *share)
+{
+	struct sl_range *axis = row->role == SL_ROW ? &share->cols : &share->rows[0];
+
+	if (axis->n + axis->zero < row->least)
+		axis->zero = row->least - axis->n;
+}
+
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
 	return b ? gcd(b, a % b) : a;
@@ -329,6 +339,8 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 				 &share->rows[i]);
 		share->rows[i].first += segments[i].first;
 	}
+	if (engine->fused && row->least && tp > 1)
+		fill_up(row, share);
 	share->finer = finer_blocks(engine, row, model->quant.block, share);
 	if (engine->fused && row->pad && !ret)
 		share->rows[share->n - 1].zero =
@@ -370,6 +382,35 @@ static int check_units(const struct sl_model *model, const struct sl_weight *row
 	return ret;
 }
 
+/* Does the engine hold experts of this size, in these groups, as they are stored? */
+static int check_kernel(const struct sl_model *model, const struct sl_engine *engine, const struct sl_weight *row,
+			const struct sl_bound *bound, struct sl_error *err)
+{
+	const struct sl_storage *s = bound->storage;
+	struct sl_matrix m = sl_logical_matrix(model, row, bound);
+	uint64_t hidden = row->role == SL_ROW ? m.rows : m.cols, group = 0;
+
+	if (!s->hidden_unit || !sl_is_expert(row))
+		return 0;
+	if (hidden % s->hidden_unit)
+		return sl_fail(
+			err, EINVAL,
+			"vLLM holds experts of %s in another layout where the hidden size, %llu, is no multiple of %u",
+			s->name, (unsigned long long)hidden, s->hidden_unit);
+	for (unsigned i = 0; i < s->n_components; i++) {
+		if (s->components[i].form == SL_INPUTS && engine->keeps_dropped)
+			return sl_fail(err, EINVAL, "%s: how it holds experts of %s is not known: use %s/",
+				       engine->name, s->name, sl_engines[SL_VLLM].name);
+		if (s->components[i].in == SL_UNIT_GROUP)
+			group = sl_units_of(model, row, bound, i).in;
+	}
+	if (!group || group == s->groups[0] || group == s->groups[1] || group == s->groups[2])
+		return 0;
+	return sl_fail(err, EINVAL,
+		       "vLLM holds experts of %s in another layout where groups have %llu columns, not %u, %u or %u",
+		       s->name, (unsigned long long)group, s->groups[0], s->groups[1], s->groups[2]);
+}
+
 /* Does this module divide? Rank 0 shows it: the shares are alike. */
 static int check_module(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 			enum sl_part part, const struct sl_weight *row, const struct sl_bound *bound, bool joined,
@@ -379,9 +420,33 @@ static int check_module(const struct sl_model *model, const struct sl_engine *en
 
 	if ((row->role == SL_WHOLE && !joined) || (row->flags & SL_UNLOADED))
 		return 0;
-	int ret = sl_share_of(model, engine, layout, part, row, bound->storage, sl_logical_matrix(model, row, bound), 0,
-			      SL_SM90, &share, err);
+	int ret = engine->fused ? check_kernel(model, engine, row, bound, err) : 0;
+	if (!ret)
+		ret = sl_share_of(model, engine, layout, part, row, bound->storage,
+				  sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
 	return ret ? ret : check_units(model, row, bound, &share, joined, err);
+}
+
+/* Rows of one module are stored alike, or there is no one matrix of them. */
+static int check_alike(const struct sl_model *model, unsigned s, uint64_t layer, unsigned r, struct sl_error *err)
+{
+	const struct sl_weight *rows = model->arch->stacks[s].weights;
+	const struct sl_bound *one = sl_bound_at(model, s, layer, r, 0),
+			      *other = sl_bound_at(model, s, layer, r + 1, 0);
+
+	if (other->storage != one->storage)
+		return sl_fail(err, EINVAL,
+			       "'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
+			       rows[r].name, rows[r + 1].name, (unsigned long long)layer, one->storage->name,
+			       other->storage ? other->storage->name : "not at all");
+	for (unsigned i = 1; i < one->storage->n_components; i++) {
+		if (one->storage->components[i].need != SL_DROPPED && !one->tensors[i] != !other->tensors[i])
+			return sl_fail(err, EINVAL,
+				       "'%s' and '%s' of layer %llu are to be one matrix, but only one has a '%s'",
+				       rows[r].name, rows[r + 1].name, (unsigned long long)layer,
+				       one->storage->components[i].stored);
+	}
+	return 0;
 }
 
 static int check_layer(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
@@ -396,7 +461,10 @@ static int check_layer(const struct sl_model *model, const struct sl_engine *eng
 			continue;
 		bool joined = engine->fused && !(row->flags & SL_DEQUANTISED) && r + 1 < stack->n_weights &&
 			      sl_are_fused(row, sl_row_in(engine, &stack->weights[r + 1]));
-		int ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
+		int ret = joined ? check_alike(model, s, layer, r, err) : 0;
+		if (ret)
+			return ret;
+		ret = check_module(model, engine, layout, stack->part, row, bound, joined, err);
 		if (ret)
 			return sl_error_prefix(err, "%s", SL_ESC(sl_bound_tensor(model, bound, 0)->name));
 	}
@@ -439,6 +507,16 @@ static bool deals_experts(const struct sl_model *model)
 	       sl_config_u64(&model->config, SL_TEXT, "n_group", &groups, NULL) == 0 && groups > 1;
 }
 
+/* Has this release the architecture? */
+static int check_release(const struct sl_model *model, const struct sl_engine *engine, struct sl_error *err)
+{
+	for (const struct sl_lack *l = engine->lacks; l && l->architecture; l++) {
+		if (model->config.architecture && strcmp(l->architecture, model->config.architecture) == 0)
+			return sl_fail(err, EINVAL, "%s in %s: %s", l->architecture, engine->title, l->why);
+	}
+	return 0;
+}
+
 /* Everything about a layout but whether its tp divides. */
 static int check_kind(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		      struct sl_error *err)
@@ -446,7 +524,9 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	uint64_t layers = model->config.dims[SL_TEXT].layers;
 	unsigned flags = model->arch->flags;
 
-	if (engine->as_stored && (layout->experts != SL_EXPERTS_SLICED || layout->dtype >= 0))
+	bool asks_dtype = layout->dtype >= 0 && layout->dtype != SL_F8_E4M3;
+
+	if (engine->as_stored && (layout->experts != SL_EXPERTS_SLICED || asks_dtype))
 		return sl_fail(err, EINVAL,
 			       "%s takes tensors as they are stored, and experts by its own rules: use %s%u",
 			       engine->name, engine->ranks, layout->tp);
@@ -507,7 +587,9 @@ int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine
 
 	if (!err)
 		err = &local;
-	int ret = check_kind(model, engine, layout, err);
+	int ret = check_release(model, engine, err);
+	if (!ret)
+		ret = check_kind(model, engine, layout, err);
 	if (!ret) {
 		ret = engine->check(model, engine, layout, err);
 		if (ret)

@@ -127,12 +127,14 @@ int sl_transform_input(const struct sl_model *model, const struct sl_transform *
 
 /* ---- facts ---- */
 
+static uint64_t n_learned;
+
 /* Learned once; who comes meanwhile waits. If it fails, the next one tries again. */
 static int learn(const struct sl_model *model, const struct sl_transform *t, struct sl_error *err)
 {
 	unsigned unknown = 0;
 
-	while (!atomic_compare_exchange_weak(&t->facts->state, &unknown, 1)) {
+	while (!__atomic_compare_exchange_n(&t->facts->state, &unknown, 1, true, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
 		if (unknown == 2)
 			return 0;
 		if (unknown == 1)
@@ -142,7 +144,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, str
 	int ret = sl_transforms[t->id]->learn(model, t, t->facts->bytes, err);
 	if (ret && t->module)
 		sl_error_prefix(err, "%s", SL_ESC(t->module));
-	atomic_store(&t->facts->state, ret ? 0 : 2);
+	t->facts->serial = __atomic_add_fetch(&n_learned, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->facts->state, ret ? 0 : 2, __ATOMIC_RELEASE);
 	return ret;
 }
 
@@ -218,44 +221,92 @@ static bool cut(const struct sl_transform *t, const struct sl_rect *rect, struct
 	return rows || bytes;
 }
 
-static __attribute__((noinline)) int make_block(const struct sl_model *model, const struct sl_transform *t,
-						uint64_t member, const struct sl_rect *rect, unsigned char *dst,
-						uint64_t stride, struct sl_error *err)
+static const struct sl_backend *backend_of(const struct sl_model *model)
 {
-	unsigned char in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
-	struct sl_block block = { .member = member, .out = *rect, .dst = dst, .stride = stride };
+	return model->backend ? model->backend : &sl_backend_cpu;
+}
+
+/* Who makes blocks of one member, and in which memory. */
+struct maker {
+	const struct sl_model *model;
+	const struct sl_transform *t;
+	uint64_t member;
+	unsigned char *in; /* for what a block needs: in_max bytes */
+	uint64_t in_max;
+	uint64_t in_wanted, out_wanted; /* a block is cut in two above these, as long as it has several granules */
+};
+
+static int check_inputs(const struct sl_transform *t, const struct sl_block *block, struct sl_error *err)
+{
+	int ret = t->args.strict && sl_transforms[t->id]->check ? sl_transforms[t->id]->check(&t->args, block, err) : 0;
+
+	return ret && t->module ? sl_error_prefix(err, "%s", SL_ESC(t->module)) : ret;
+}
+
+static int make_block(const struct maker *maker, const struct sl_rect *rect, unsigned char *dst, uint64_t stride,
+		      struct sl_error *err)
+{
+	const struct sl_transform *t = maker->t;
+	struct sl_block block = { .member = maker->member, .out = *rect, .dst = dst, .stride = stride };
 	uint64_t used = 0;
 
-	if (bytes_needed(t, rect, block.in) > sizeof(in))
-		return sl_fail(err, EINVAL, "a block of '%s' needs more than %zu bytes", sl_transforms[t->id]->name,
-			       sizeof(in));
+	if (bytes_needed(t, rect, block.in) > maker->in_max)
+		return sl_fail(err, EINVAL, "a block of '%s' needs more than %llu bytes", sl_transforms[t->id]->name,
+			       (unsigned long long)maker->in_max);
 	block.facts = t->facts ? t->facts->bytes : NULL;
+	block.facts_serial = t->facts ? t->facts->serial : 0;
 	for (unsigned i = 0; i < t->n_inputs; i++) {
-		int ret = sl_transform_input(model, t, i, member, &block.in[i], in + used, err);
+		int ret = sl_transform_input(maker->model, t, i, maker->member, &block.in[i], maker->in + used, err);
 		if (ret)
 			return ret;
-		block.bytes[i] = in + used;
+		block.bytes[i] = maker->in + used;
 		used += up(block.in[i].n_rows * block.in[i].n_cols, ALIGN);
 	}
-	int ret =
-		t->args.strict && sl_transforms[t->id]->check ? sl_transforms[t->id]->check(&t->args, &block, err) : 0;
-	if (ret)
-		return t->module ? sl_error_prefix(err, "%s", SL_ESC(t->module)) : ret;
-	const struct sl_backend *backend = model->backend ? model->backend : &sl_backend_cpu;
-	return backend->run(model->backend_state, t->id, &t->args, &block, err);
+	int ret = check_inputs(t, &block, err);
+	return ret ? ret : backend_of(maker->model)->run(maker->model->backend_state, t->id, &t->args, &block, err);
 }
 
 /* Whole granules, straight to where they are wanted: what is too much to hold is cut in two. */
-static int make_rect(const struct sl_model *model, const struct sl_transform *t, uint64_t member,
-		     const struct sl_rect *rect, unsigned char *dst, struct sl_error *err)
+static int make_rect(const struct maker *maker, const struct sl_rect *rect, unsigned char *dst, struct sl_error *err)
 {
+	const struct sl_transform *t = maker->t;
 	struct sl_rect in[SL_INPUTS_MAX], part[2];
 
-	if (bytes_needed(t, rect, in) <= BLOCK_IN || !cut(t, rect, part))
-		return make_block(model, t, member, rect, dst, t->args.row_bytes, err);
-	int ret = make_rect(model, t, member, &part[0], dst, err);
+	if ((bytes_needed(t, rect, in) <= maker->in_wanted && rect->n_rows * rect->n_cols <= maker->out_wanted) ||
+	    !cut(t, rect, part))
+		return make_block(maker, rect, dst, t->args.row_bytes, err);
+	int ret = make_rect(maker, &part[0], dst, err);
 	dst += (part[1].row - rect->row) * t->args.row_bytes + (part[1].col - rect->col);
-	return ret ? ret : make_rect(model, t, member, &part[1], dst, err);
+	return ret ? ret : make_rect(maker, &part[1], dst, err);
+}
+
+static __attribute__((noinline)) int make_rect_on_stack(struct maker *maker, const struct sl_rect *rect,
+							unsigned char *dst, struct sl_error *err)
+{
+	unsigned char in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
+
+	maker->in = in;
+	maker->in_max = sizeof(in);
+	maker->in_wanted = BLOCK_IN;
+	return make_rect(maker, rect, dst, err);
+}
+
+/* The same, in memory of the backend if it lends some. */
+static int make_whole(const struct sl_model *model, const struct sl_transform *t, uint64_t member,
+		      const struct sl_rect *rect, unsigned char *dst, struct sl_error *err)
+{
+	const struct sl_backend *backend = backend_of(model);
+	struct maker maker = { model, t, member, NULL, backend->in_max, backend->in_max, backend->out_max };
+	int ret;
+
+	if (!backend->out_max)
+		maker.out_wanted = UINT64_MAX;
+	maker.in = backend->lease ? backend->lease(model->backend_state, rect->n_rows * rect->n_cols) : NULL;
+	if (!maker.in)
+		return make_rect_on_stack(&maker, rect, dst, err);
+	ret = make_rect(&maker, rect, dst, err);
+	backend->give_back(model->backend_state, maker.in);
+	return ret;
 }
 
 /* Bytes [from, to) of a member, to dst. */
@@ -280,12 +331,13 @@ static __attribute__((noinline)) int make_aside(const struct sl_model *model, co
 						const struct sl_rect *rect, const struct wanted *w,
 						struct sl_error *err)
 {
-	unsigned char made[SL_BLOCK_OUT_MAX];
+	unsigned char made[SL_BLOCK_OUT_MAX], in[SL_BLOCK_IN_MAX] __attribute__((aligned(ALIGN)));
+	const struct maker maker = { model, t, w->member, in, sizeof(in), sizeof(in), sizeof(made) };
 
 	if (rect->n_rows * rect->n_cols > sizeof(made))
 		return sl_fail(err, EINVAL, "a granule of '%s' has more than %zu bytes", sl_transforms[t->id]->name,
 			       sizeof(made));
-	int ret = make_block(model, t, w->member, rect, made, rect->n_cols, err);
+	int ret = make_block(&maker, rect, made, rect->n_cols, err);
 	for (uint64_t r = 0; r < rect->n_rows && !ret; r++) {
 		uint64_t start = (rect->row + r) * t->args.row_bytes + rect->col;
 		uint64_t low = max(start, w->from), high = min(start + rect->n_cols, w->to);
@@ -329,7 +381,7 @@ static int make_row(const struct sl_model *model, const struct sl_transform *t, 
 	}
 	rect = (struct sl_rect){ row, 1, low, high - low };
 	if (!ret)
-		ret = make_rect(model, t, w->member, &rect, w->dst + (low - from), err);
+		ret = make_whole(model, t, w->member, &rect, w->dst + (low - from), err);
 	rect = (struct sl_rect){ row, 1, high, min(granule, width - high) };
 	return ret || high == to ? ret : make_some(model, t, &rect, w, err);
 }
@@ -338,7 +390,7 @@ int sl_transform_read(const struct sl_model *model, const struct sl_transform *t
 		      unsigned char *dst, struct sl_error *err)
 {
 	uint64_t rows, bytes, size = sl_transform_member(&t->args), row_bytes = t->args.row_bytes;
-	int ret = t->facts && atomic_load(&t->facts->state) != 2 ? learn(model, t, err) : 0;
+	int ret = t->facts && __atomic_load_n(&t->facts->state, __ATOMIC_ACQUIRE) != 2 ? learn(model, t, err) : 0;
 
 	sl_transforms[t->id]->granule(&t->args, &rows, &bytes);
 	for (uint64_t now; len > 0 && !ret; skip += now, dst += now, len -= now) {
@@ -347,7 +399,7 @@ int sl_transform_read(const struct sl_model *model, const struct sl_transform *t
 		struct sl_rect rect = { row, last - row, 0, row_bytes };
 		if (from == row * row_bytes && last > row) {
 			now = rect.n_rows * row_bytes;
-			ret = make_rect(model, t, member, &rect, dst, err);
+			ret = make_whole(model, t, member, &rect, dst, err);
 			continue;
 		}
 		rect.n_rows = min(rows, t->args.rows - row);
@@ -442,4 +494,4 @@ static void close_cpu(void *state)
 	(void)state;
 }
 
-const struct sl_backend sl_backend_cpu = { "cpu", open_cpu, run_cpu, close_cpu };
+const struct sl_backend sl_backend_cpu = { .name = "cpu", .open = open_cpu, .run = run_cpu, .close = close_cpu };

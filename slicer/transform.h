@@ -13,9 +13,7 @@
 
 #include "slicer/backend.h"
 #include "slicer/piece.h"
-#include <stdatomic.h>
 
-/* To add one: a line here, slicer/transforms/NAME.h with its arithmetic and NAME.c with its row. */
 /* clang-format off */
 #define SL_TRANSFORMS(X)                                                                                                 \
 	X(MAP, map) /* each byte through a table of 256, one table for each range of rows */                                   \
@@ -46,7 +44,8 @@ struct sl_stream {
 };
 
 struct sl_facts {
-	atomic_uint state; /* 0: unknown, 1: being learned, 2: known */
+	unsigned state;	 /* atomic; 0: unknown, 1: being learned, 2: known */
+	uint64_t serial; /* of all that have been learned */
 	unsigned char bytes[];
 };
 
@@ -70,7 +69,7 @@ struct sl_transform_row {
 	uint64_t (*facts_len)(const struct sl_args *args);
 	int (*learn)(const struct sl_model *model, const struct sl_transform *t, unsigned char *facts,
 		     struct sl_error *err);
-	/* Make a block on the processor. */
+	/* Make a block on the processor: of any size, another backend may have wanted it larger. */
 	void (*run)(const struct sl_args *args, const struct sl_block *block);
 	/* The same by the definition, unit by unit, as a GPU does it: how many units a block has, and the i-th. */
 	uint64_t (*units)(const struct sl_args *args, const struct sl_block *block);

@@ -110,6 +110,8 @@ static bool shares_head(const struct sl_view *view)
 {
 	const struct sl_model *model = view->model;
 
+	if (model->arch->flags & SL_OWN_HEAD)
+		return false;
 	return model->tied && (!model->head_stored || (model->arch->flags & SL_NO_HEAD) || view->engine->drops_tied);
 }
 
@@ -356,19 +358,39 @@ static unsigned column_axes(const struct sl_tensor *t, unsigned first, uint64_t 
 static int end_matrix(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts,
 		      struct shape shape)
 {
-	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound_of(plan, g, g->first, experts.first), i);
-	bool stacked = is_stack_of_experts(plan, g);
-	unsigned n = 0, first = row_of(plan, g, g->first)->flags & SL_STACKED ? 2 : 1;
+	const struct sl_bound *bound = bound_of(plan, g, g->first, experts.first);
+	const struct sl_tensor *t = sl_bound_tensor(plan->model, bound, i);
+	bool stacked = is_stack_of_experts(plan, g), has_columns = bound->storage->components[i].in != SL_UNIT_NONE;
+	unsigned flags = row_of(plan, g, g->first)->flags, n = 0, first = flags & SL_STACKED ? 2 : 1;
 	uint64_t dims[SL_DIMS_MAX + 2];
 
 	if (stacked)
 		dims[n++] = experts.n;
 	dims[n++] = shape.rows;
+	if (flags & SL_FLAT)
+		return sl_plan_shape(plan, dims, n);
 	if (t && t->n_dims > first && !(stacked && plan->engine->fused))
 		n += column_axes(t, first, shape.cols, dims + n);
-	else if (!t || t->n_dims > first)
+	else if (t ? t->n_dims > first : has_columns)
 		dims[n++] = shape.cols;
 	return sl_plan_shape(plan, dims, n);
+}
+
+/* After the first expert: say the others as a series, where they are stored as it is. Recipes want pieces. */
+static bool add_series(struct sl_plan *plan, const struct group *g, unsigned i, struct sl_range experts)
+{
+	unsigned n_rows = stack_of(plan, g)->n_weights;
+	struct sl_lane lanes[SL_SERIES_LANES];
+
+	if (plan->engine->choices || experts.n < 2 || g->n > SL_SERIES_LANES || !is_stack_of_experts(plan, g))
+		return false;
+	for (unsigned r = 0; r < g->n; r++) {
+		if (!sl_is_alike(plan->model, g->stack, g->layer, g->first + r, n_rows))
+			return false;
+		lanes[r] = (struct sl_lane){ sl_bound_at(plan->model, g->stack, g->layer, g->first + r, 0), i };
+	}
+	uint64_t first = expert_at(plan, g, experts, 0), step = expert_at(plan, g, experts, 1) - first;
+	return sl_plan_series(plan, lanes, g->n, (uint32_t)first, (uint32_t)step, experts.n);
 }
 
 static int add_matrices(struct sl_plan *plan, const struct group *g, unsigned i)
@@ -377,8 +399,11 @@ static int add_matrices(struct sl_plan *plan, const struct group *g, unsigned i)
 	struct shape shape = { 0, 0 };
 	int ret = 0;
 
-	for (uint64_t e = 0; e < experts.n && !ret; e++)
+	for (uint64_t e = 0; e < experts.n && !ret; e++) {
 		ret = add_matrix(plan, g, i, expert_at(plan, g, experts, e), &shape);
+		if (!ret && e == 0 && add_series(plan, g, i, experts))
+			break;
+	}
 	return ret ? ret : end_matrix(plan, g, i, experts, shape);
 }
 
@@ -389,8 +414,11 @@ static int add_vector(struct sl_plan *plan, const struct group *g, unsigned i)
 	uint64_t dims[2] = { experts.n, g->n };
 	int ret = 0;
 
-	for (uint64_t e = 0; e < experts.n && !ret; e++)
+	for (uint64_t e = 0; e < experts.n && !ret; e++) {
 		ret = add_scalars(plan, g, i, expert_at(plan, g, experts, e));
+		if (!ret && e == 0 && add_series(plan, g, i, experts))
+			break;
+	}
 	if (ret)
 		return ret;
 	if (!stacked)
@@ -452,9 +480,6 @@ static int add_inputs(struct sl_plan *plan, const struct group *g, unsigned i)
 	struct sl_weight vector = *row_of(plan, g, g->first);
 	struct sl_share share;
 
-	if (is_stack_of_experts(plan, g))
-		return sl_fail(plan->err, EINVAL, "%s: how it holds experts of %s is not known: use %s/",
-			       plan->engine->name, bound->storage->name, sl_engines[SL_VLLM].name);
 	int ret = find_share(plan, stack, &vector, bound->storage, sl_logical_matrix(plan->model, &vector, bound),
 			     &share);
 	if (ret)
@@ -605,7 +630,7 @@ static bool is_held(const struct sl_plan *plan, const struct group *g)
 
 	if (!on_stage(plan->view, row) || (row->flags & (plan->engine->fused ? SL_UNLOADED : SL_AGAIN)))
 		return false;
-	if ((row->flags & SL_IS_HEAD) && plan->engine->fused && shares_head(plan->view))
+	if ((row->flags & SL_IS_HEAD) && (plan->engine->fused ? shares_head(plan->view) : !plan->model->head_stored))
 		return false;
 	if (row->routed && fuses_shared(plan, g))
 		return false;
@@ -620,34 +645,9 @@ static bool holds_component(const struct sl_plan *plan, const struct group *g, u
 
 	if (plan->engine->fused && need == SL_DROPPED)
 		return plan->engine->keeps_dropped;
-	return bound->tensors[i] ? true : plan->engine->fused && need == SL_FILLED;
-}
-
-/* All rows of a group are stored alike, or there is no one matrix of them. */
-static int check_alike(struct sl_plan *plan, const struct group *g)
-{
-	uint64_t expert = experts_of(plan, g).first;
-	const struct sl_bound *first = bound_of(plan, g, g->first, expert);
-
-	for (unsigned r = g->first + 1; r < g->first + g->n; r++) {
-		const struct sl_bound *other = bound_of(plan, g, r, expert);
-		if (other->storage != first->storage)
-			return sl_fail(
-				plan->err, EINVAL,
-				"'%s' and '%s' of layer %llu are to be one matrix, but are stored differently (%s, %s)",
-				row_of(plan, g, g->first)->name, row_of(plan, g, r)->name, (unsigned long long)g->layer,
-				first->storage->name, other->storage ? other->storage->name : "not at all");
-		for (unsigned i = 1; i < first->storage->n_components; i++) {
-			if (first->storage->components[i].need != SL_DROPPED &&
-			    !first->tensors[i] != !other->tensors[i])
-				return sl_fail(
-					plan->err, EINVAL,
-					"'%s' and '%s' of layer %llu are to be one matrix, but only one has a '%s'",
-					row_of(plan, g, g->first)->name, row_of(plan, g, r)->name,
-					(unsigned long long)g->layer, first->storage->components[i].stored);
-		}
-	}
-	return 0;
+	if (bound->tensors[i] || !plan->engine->fused)
+		return bound->tensors[i];
+	return need == SL_FILLED || (need == SL_FILLED_OF_EXPERTS && sl_is_expert(row_of(plan, g, g->first)));
 }
 
 /* A shared expert that is to be one of the routed ones is stored as they are. */
@@ -694,8 +694,8 @@ static int add_components(struct sl_plan *plan, const struct group *g)
 		tensor_name(plan, g, module_name(plan->engine, row_of(plan, g, g->first)), ".weight", name);
 		return add_dequantised(plan, g, name);
 	}
-	int ret = check_alike(plan, g);
-	if (!ret && sl_is_expert(row_of(plan, g, g->first)) && fuses_shared(plan, g))
+	int ret = 0;
+	if (sl_is_expert(row_of(plan, g, g->first)) && fuses_shared(plan, g))
 		ret = check_shared(plan, g);
 	for (unsigned i = 0; i < storage->n_components && !ret; i++) {
 		if (!holds_component(plan, g, i))

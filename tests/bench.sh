@@ -31,6 +31,8 @@ work=$(mktemp -d)
 mnt=$work/mnt
 plain=$work/plain
 mkdir -p "$mnt" "$work/slots" "$cache"
+export XDG_CACHE_HOME=$work/headers # of rankfs itself
+mkdir -p "$XDG_CACHE_HOME"
 
 cleanup()
 {
@@ -179,14 +181,29 @@ for path in sorted(glob.glob(sys.argv[1] + "/*.safetensors")): s.load_file(path)
 	rm -rf "$plain"
 }
 
-# Two costs without a plain file to compare with: seconds, MiB.
+# cost_row LABEL COMMAND…: the median of seven runs by time, as "SECONDS MIB".
+cost_row()
+{
+	row "$1 (s, MiB)" $(for _ in 1 2 3 4 5 6 7; do "$work/cost" "${@:2}"; done | sort -n | sed -n 4p) -
+}
+
+# Costs without a plain file to compare with. A file of one rank is found when all ranks are planned. The first of two that
+# use the cache fills it.
 plan_costs()
 {
+	local model file=vllm/tp8/model-rank-0-part-1.safetensors
 	checkpoint 405b llama-3.1-405b
-	row "plan one rank of llama-3.1-405b tp8 (s, MiB)" $("$work/cost" "$RANKFS" plan "$cache/405b" \
-		vllm/tp8/model-rank-0-part-1.safetensors) -
 	checkpoint many qwen3-235b-a22b --layers 256
-	row "open 100,000 tensors: qwen3-moe of 256 layers (s, MiB)" $("$work/cost" "$RANKFS" check "$cache/many") -
+	checkpoint dsv3 deepseek-v3
+	checkpoint k3 kimi-k3
+	cost_row "llama-3.1-405b: open, plan 8 ranks" "$RANKFS" plan "$cache/405b" $file -o nocache
+	for model in "many 100,000 tensors" "dsv3 deepseek-v3, 91,991 tensors" "k3 kimi-k3, 497,220 tensors"; do
+		cost_row "${model#* }: open" "$RANKFS" check "$cache/${model%% *}" -o nocache
+		cost_row "${model#* }: open, plan 8 ranks" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json -o nocache
+		"$RANKFS" check "$cache/${model%% *}" >/dev/null
+		cost_row "${model#* }: the same from the cache" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json
+	done
+	cost_row "${model#* }: open, plan 16 ranks" "$RANKFS" cat "$cache/k3" vllm/tp16/config.json -o nocache
 }
 
 source=$cache/$name

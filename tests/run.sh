@@ -21,6 +21,9 @@ for options in ASAN_OPTIONS LSAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS; do
 done
 export UBSAN_OPTIONS="$UBSAN_OPTIONS:print_stacktrace=1"
 
+# What is shown must not depend on the GPU of this machine; tests that want one say so (make check-gpu).
+export CUDA_VISIBLE_DEVICES=
+
 passed=0 failed=0 skipped=0
 
 # "PASSED FAILED SKIPPED" of a suite's closing line, or nothing.

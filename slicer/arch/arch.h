@@ -10,7 +10,8 @@ extern const struct sl_arch sl_arch_llama, sl_arch_mistral, sl_arch_qwen2, sl_ar
 	sl_arch_gemma3, sl_arch_gemma3_multimodal, sl_arch_gpt2, sl_arch_opt, sl_arch_falcon, sl_arch_bert,
 	sl_arch_mixtral, sl_arch_qwen3_moe, sl_arch_deepseek, sl_arch_glm4_moe, sl_arch_kimi_k25, sl_arch_gpt_oss,
 	sl_arch_minimax_m2, sl_arch_llama4, sl_arch_qwen3_5_moe, sl_arch_gemma4, sl_arch_minimax_m3,
-	sl_arch_minimax_m3_text, sl_arch_deepseek_v4, sl_arch_kimi_k3, sl_arch_qwen2_moe;
+	sl_arch_minimax_m3_text, sl_arch_deepseek_v4, sl_arch_kimi_k3, sl_arch_qwen2_moe, sl_arch_qwen3_next,
+	sl_arch_kimi_linear;
 
 /* clang-format off */
 

@@ -120,6 +120,7 @@ const struct sl_arch sl_arch_deepseek_v4 = {
 	.family = "DeepSeek V4",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_OWN_HEAD,
 	.stacks = stacks,
 	.n_stacks = SL_COUNT(stacks),
 	.skipped = skipped,

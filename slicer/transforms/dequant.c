@@ -90,5 +90,5 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_dequant = {
-	"dequantise", granule, need, NULL, NULL, run, sl_dequant_units, sl_dequant_unit, sl_quant_check,
+	"dequantise", granule, need, NULL, NULL, run, sl_dequant_units, sl_dequant_unit, sl_quant_inputs,
 };

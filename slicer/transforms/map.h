@@ -11,7 +11,7 @@
 #ifndef SLICER_TRANSFORMS_MAP_H
 #define SLICER_TRANSFORMS_MAP_H
 
-#include "slicer/backend.h"
+#include "slicer/transforms/vector.h"
 
 #define SL_MAP_RANGES_MAX 64
 
@@ -43,6 +43,12 @@ SL_DEVICE const unsigned char *sl_map_table(const struct sl_args *args, const st
 	return block->facts + 256 * (block->member * args->p[SL_MAP_N] + sl_map_range(args, block->out.row + row));
 }
 
+SL_DEVICE uint32_t sl_map_word(const unsigned char *table, uint32_t codes)
+{
+	return table[codes & 0xFF] | (uint32_t)table[codes >> 8 & 0xFF] << 8 |
+	       (uint32_t)table[codes >> 16 & 0xFF] << 16 | (uint32_t)table[codes >> 24] << 24;
+}
+
 /* A unit is 16 bytes of a row. */
 SL_DEVICE uint64_t sl_map_units(const struct sl_args *args, const struct sl_block *block)
 {
@@ -56,7 +62,14 @@ SL_DEVICE void sl_map_unit(const struct sl_args *args, const struct sl_block *bl
 	const unsigned char *table = sl_map_table(args, block, row), *from = block->bytes[0] + row * width;
 	unsigned char *to = block->dst + row * block->stride;
 
-	for (uint64_t end = c + 16 < width ? c + 16 : width; c < end; c++)
+	if (c + 16 <= width) {
+		struct sl_16 codes = sl_16_load(from + c);
+		for (unsigned k = 0; k < 4; k++)
+			codes.words[k] = sl_map_word(table, codes.words[k]);
+		sl_16_store(to + c, codes);
+		return;
+	}
+	for (; c < width; c++)
 		to[c] = table[from[c]];
 }
 

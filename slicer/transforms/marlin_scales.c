@@ -126,10 +126,10 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, uns
 
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
-	for (uint64_t i = 0; i < sl_scales_units(args, block); i++)
-		sl_scales_unit(args, block, i);
+	for (uint64_t i = 0; i < sl_marlin_scales_units(args, block); i++)
+		sl_marlin_scales_unit(args, block, i);
 }
 
 const struct sl_transform_row sl_transform_marlin_scales = {
-	"marlin_scales", granule, need, facts_len, learn, run, sl_scales_units, sl_scales_unit,
+	"marlin_scales", granule, need, facts_len, learn, run, sl_marlin_scales_units, sl_marlin_scales_unit, NULL,
 };

@@ -155,12 +155,12 @@ SL_DEVICE const unsigned char *sl_scales_table(const struct sl_block *block)
 }
 
 /* A unit is an element; those of a row come one after another. */
-SL_DEVICE uint64_t sl_scales_units(const struct sl_args *args, const struct sl_block *block)
+SL_DEVICE uint64_t sl_marlin_scales_units(const struct sl_args *args, const struct sl_block *block)
 {
 	return block->out.n_rows * (block->out.n_cols / sl_scales_size_out(args));
 }
 
-SL_DEVICE void sl_scales_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+SL_DEVICE void sl_marlin_scales_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
 {
 	uint64_t size = sl_scales_size_out(args), per_row = block->out.n_cols / size, row = i / per_row,
 		 c = i % per_row;

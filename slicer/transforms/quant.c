@@ -119,7 +119,7 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 }
 
 /* A NaN code has no value to be scaled with, and its sign is the device's. */
-int sl_quant_check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
+int sl_quant_inputs(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
 {
 	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
 	uint64_t n = in->n_rows * in->n_cols;
@@ -262,7 +262,7 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 }
 
 const struct sl_transform_row sl_transform_quant = {
-	"quant", granule, need, facts_len, learn, run, sl_quant_units, sl_quant_unit, sl_quant_check,
+	"quant", granule, need, facts_len, learn, run, sl_quant_units, sl_quant_unit, sl_quant_inputs,
 };
 
 /* ---- scales ---- */
@@ -309,5 +309,5 @@ static void scales_run(const struct sl_args *args, const struct sl_block *block)
 
 const struct sl_transform_row sl_transform_quant_scales = {
 	"scales",   scales_granule,	   scales_need,		 facts_len,	 learn,
-	scales_run, sl_quant_scales_units, sl_quant_scales_unit, sl_quant_check,
+	scales_run, sl_quant_scales_units, sl_quant_scales_unit, sl_quant_inputs,
 };

@@ -283,6 +283,6 @@ SL_DEVICE void sl_quant_scales_unit(const struct sl_args *args, const struct sl_
 }
 
 /* FP8 codes that are NaNs, scales that are not positive: for both, and for dequant.h. */
-int sl_quant_check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err);
+int sl_quant_inputs(const struct sl_args *args, const struct sl_block *block, struct sl_error *err);
 
 #endif

@@ -11,7 +11,7 @@
 #ifndef SLICER_TRANSFORMS_ROWS_H
 #define SLICER_TRANSFORMS_ROWS_H
 
-#include "slicer/backend.h"
+#include "slicer/transforms/vector.h"
 
 enum sl_row_order {
 	SL_ROWS_SAME,	     /* ends a chain */
@@ -101,6 +101,10 @@ SL_DEVICE void sl_rows_unit(const struct sl_args *args, const struct sl_block *b
 
 	while (c < end) {
 		const unsigned char *from = sl_rows_run(args, block, block->out.row + row, block->out.col + c, &run);
+		if (c + 16 == end && run >= 16) {
+			sl_16_store(to + c, sl_16_load(from));
+			return;
+		}
 		for (uint64_t stop = run < end - c ? c + run : end; c < stop; c++)
 			to[c] = *from++;
 	}

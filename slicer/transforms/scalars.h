@@ -110,7 +110,7 @@ SL_DEVICE float sl_scalars_value(const struct sl_args *args, const struct sl_blo
 	}
 }
 
-/* A unit is an element. */
+/* A unit is an element. Its destination may lie anywhere in a file: it need not be aligned. */
 SL_DEVICE uint64_t sl_scalars_units(const struct sl_args *args, const struct sl_block *block)
 {
 	(void)args;

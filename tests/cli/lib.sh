@@ -30,6 +30,7 @@ test -x "$RANKFS" || skip "no $RANKFS: build it first"
 
 work=$(mktemp -d)
 source=$work/model
+export XDG_CACHE_HOME=$work/cache # not the user's own
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 

@@ -88,7 +88,27 @@ prints "^deepseek/mp2  *ok$" "$RANKFS" plan model
 prints "^# deepseek/mp2/model1-mp2.safetensors, " "$RANKFS" plan model deepseek/mp2
 grep -q "^# deepseek/mp2/tokenizer.json, 0 bytes" out || fail "no tokenizer"
 ! grep -q "config.json\|notes" out || fail "more than the converter leaves"
-fails 32 "'tp2' is no layout: mp8, mp32 are some" "$RANKFS" plan model deepseek/tp2
+fails 32 "'tp2' is no layout: mp8, mp32, mp8-fp8 are some" "$RANKFS" plan model deepseek/tp2
 prints "^# deepseek/mp2/model0-mp2.safetensors" "$RANKFS" plan model deepseek -o tp=2
 model gpt-oss-20b
 prints "^# gpt-oss/model.safetensors, " "$RANKFS" plan model gpt-oss
+
+# DeepSeek V4's experts as FP8: whole blocks, a scale for each group.
+model deepseek-v4-flash
+expert=layers.0.ffn.experts.0.w1
+prints "^$expert.weight F8_E4M3 \[256, 256\] = ($expert.weight x $expert.scale a group of a row" \
+	"$RANKFS" plan model deepseek/mp1-fp8
+prints "^$expert.scale F8_E8M0 \[2, 2\] = ($expert.scale, one / 64 for a block of 128 x 128" "$RANKFS" plan model deepseek/mp1-fp8
+prints "^ok$" "$RANKFS" check model deepseek/mp2-fp8
+fails 32 "'tp2-fp8' is no layout" "$RANKFS" plan model vllm/tp2-fp8
+"$PYTHON" - model/*.safetensors <<-END
+	import sys
+	for path in sys.argv[1:]:
+	    data = open(path, "rb").read()
+	    name = b'"mtp.0.ffn.experts.0.w1.scale":{"dtype":'
+	    open(path, "wb").write(data.replace(name + b'"F8_E8M0"', name + b'"F8_E4M3"'))
+END
+fails 32 "'mtp.0.ffn.experts.0.w1.weight': it has not one scale of F8_E8M0 for each 32 elements" "$RANKFS" plan model deepseek/mp1-fp8
+prints "^# deepseek/mp1/" "$RANKFS" plan model deepseek/mp1
+model deepseek-v4-flash --moe-inter 192
+fails 32 "w1.weight': 192 x 256 F4 elements are no whole blocks of 128 x 128" "$RANKFS" plan model deepseek/mp1-fp8

@@ -15,6 +15,19 @@ exec tests/run.sh \
 	"tests/engines/load.sh llama transformers_load.py" \
 	"tests/engines/load.sh llama libraries.py" \
 	"tests/engines/load.sh llama torch_load.py" \
+	"tests/engines/load.sh deepseek-v3 torch_load.py" \
+	"tests/engines/load.sh deepseek-v3 deepseek_load.py" \
+	"tests/engines/load.sh deepseek-v4-flash deepseek_load.py" \
+	"tests/engines/load.sh gpt-oss-20b gpt_oss_load.py gpt-oss" \
+	"tests/engines/load.sh saved/qwen3 airllm_load.py airllm" \
+	"tests/engines/load.sh saved/llama3 llama_models_load.py llama-models" \
+	"tests/engines/load.sh saved/llama3 gguf_load.py llama-models gguf" \
+	"tests/engines/load.sh saved/qwen3 gguf_load.py gguf" \
+	"tests/engines/load.sh saved/llama3 llama_cpp_load.py llama-models llama-cpp-python" \
+	"tests/engines/load.sh saved/qwen2 llama_cpp_load.py llama-cpp-python" \
+	"tests/engines/load.sh saved/qwen3 llama_cpp_load.py llama-cpp-python" \
+	"tests/engines/no_reader.sh serverlessllm" \
+	"tests/engines/no_reader.sh sglang" \
 	"tests/engines/vllm.sh llama 1" \
 	"tests/engines/vllm.sh llama 2" \
 	"tests/engines/vllm.sh llama 1 2" \

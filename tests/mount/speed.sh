@@ -15,7 +15,8 @@ count()
 cat "$file" >/dev/null
 reads=$(count reads_total)
 bytes=$(count read_bytes_total)
-[ "$bytes" -eq "$(stat -c %s "$file")" ] || fail "$bytes bytes for a file of $(stat -c %s "$file")"
+size=$(stat -c %s "$file") # of which the header was in the page cache
+[ "$bytes" -le "$size" ] && [ "$bytes" -ge $((size - 65536)) ] || fail "$bytes bytes for a file of $size"
 [ $((bytes / reads)) -gt 500000 ] || fail "requests of $((bytes / reads)) bytes: read-ahead or max_pages is too small"
 cat "$file" >/dev/null
 [ "$(count reads_total)" -eq "$reads" ] || fail "the second reader made $(($(count reads_total) - reads)) requests"

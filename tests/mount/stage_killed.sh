@@ -26,3 +26,6 @@ wait "$pid" 2>/dev/null || :
 unmount "$mnt"
 serve_rankfs -o stage=64M
 same_as_cat vllm/tp1
+unmount "$mnt"
+wait "$pid" || fail "the daemon ended with $?"
+[ "$(grep -c tmpfs /proc/self/mountinfo)" -eq "$before" ] || fail "a tmpfs is left behind by one that ended by itself"

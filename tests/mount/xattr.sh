@@ -17,7 +17,9 @@ value shape "$tensor" | grep -qx '[0-9]*,[0-9]*' || fail "shape $(value shape "$
 value source "$tensor" | grep -q '^model-0000[1-4]-of-00004.safetensors:[0-9]*+[0-9]*' ||
 	fail "source $(value source "$tensor")"
 [ "$(value source source/config.json)" = config.json ]
-[ "$(value mode source/config.json)" = streamed ]
+if grep -q '^passthrough: yes' .rankfs/status; then passed="passed through"; else passed=streamed; fi
+[ "$(value mode source/config.json)" = "$passed" ] || fail "mode $(value mode source/config.json)"
+[ "$(value mode "$tensor")" = streamed ] || fail "mode $(value mode "$tensor")"
 [ "$(value mode .rankfs/status)" = live ]
 [ "$(getfattr -m - "$tensor" | grep -c user.rankfs)" -eq 4 ] || fail "$(getfattr -m - "$tensor")"
 [ "$(getfattr -m - source/config.json | grep -c user.rankfs)" -eq 2 ] || fail "$(getfattr -m - source/config.json)"

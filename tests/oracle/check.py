@@ -6,10 +6,10 @@ Older releases have a table each (vllm@0.28.tsv), of fewer cases and layouts; mo
 For every case: make its checkpoint (tests/zoo/gen.py, kept in build/zoo), then for every layout and rank compare names,
 dtypes, shapes and bytes of all tensors, read four ways: `rankfs export`, `rankfs cat`, read(2) on a mount, mmap on a
 mount. The safetensors files are parsed here, by the rules of the format and nothing else. A layout that the engine
-refuses must be refused. A case whose family rankfs says is not supported yet is skipped.
+refuses must be refused.
 
-Of pipeline stages the table judges the layers alone (make_digests.py says why); stages.tsv has the digests of whole stages,
-and together the stages must hold what the layout without stages does.
+Of pipeline stages the table judges the layers alone (make_digests.py says why); stages.tsv and more.tsv have the digests of
+whole stages, and together the stages must hold what the layout without stages does.
 
 Python 3, standard library only. RANKFS is the binary; REQUIRE_SHARED=1 makes it an error that the dumps behind the
 table are not in ../shared, which otherwise only makes a failure's report shorter.
@@ -34,6 +34,7 @@ from make_digests import RELEASES, describe, digest, judged, states
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 GEN = ROOT / "tests/zoo/gen.py"
+TOKENIZER = HERE / "tokenizer.py"
 DUMPS = ROOT.parent / "shared/oracle"
 RANKFS = os.environ.get("RANKFS", str(ROOT / "build/release/rankfs"))
 REFUSED = 32
@@ -71,14 +72,18 @@ def load_table(name):
 
 def checkpoint(family, arguments):
     """The generated directory of a case, made once: its name has the digest of all that it depends on."""
-    key = hashlib.sha256(GEN.read_bytes() + f"{family} {arguments}".encode()).hexdigest()[:12]
+    makers = GEN.read_bytes() + (TOKENIZER.read_bytes() if "--tokenizer" in arguments else b"")
+    key = hashlib.sha256(makers + f"{family} {arguments}".encode()).hexdigest()[:12]
     path = ROOT / "build/zoo" / f"{family}-{key}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = tempfile.mkdtemp(prefix=".unfinished-", dir=path.parent)
         os.chmod(unfinished, 0o755)
-        subprocess.run([sys.executable, GEN, family, unfinished, *shlex.split(arguments), "--fill"], check=True,
+        of_model, _, kind = arguments.partition(" --tokenizer ")
+        subprocess.run([sys.executable, GEN, family, unfinished, *shlex.split(of_model), "--fill"], check=True,
                        stdout=subprocess.DEVNULL)
+        if kind:
+            subprocess.run([sys.executable, TOKENIZER, kind, unfinished], check=True)
         os.rename(unfinished, path)
     return path
 
@@ -158,22 +163,27 @@ def said(done):
 class Case:
     """One checkpoint for one release, its scratch directory, and a mount of it where the machine can mount."""
 
-    def __init__(self, engine, name, family, arguments, layouts, scratch, can_mount):
+    def __init__(self, engine, name, family, arguments, layouts, scratch, can_mount, whole):
         self.engine = engine
         self.name = name
         self.never = all(ranks[0].name == "error" for ranks in layouts.values())  # the model may be refused as a whole
+        self.whole = whole  # digests of pipeline stages are over all tensors
         self.source = checkpoint(family, arguments)
         self.options = OPTIONS.get(name, [])
         self.scratch = scratch
         self.mountpoint = scratch / "mnt" if can_mount else None
         self.plain = {}  # layout without stages: {(0, rank): tensors}, as exported
 
+    def judged(self, tensors, layout):
+        return tensors if self.whole else judged(tensors, layout, self.engine)
+
     def command(self, verb, *arguments):
         return rankfs(verb, *self.options, self.source, *arguments)
 
-    def supported(self):
+    def check(self):
+        """False: it is refused, as the engine refuses it."""
         done = self.command("check")
-        if done.returncode == REFUSED and ("not supported yet" in said(done) or self.never):
+        if done.returncode == REFUSED and self.never:
             return False
         if done.returncode:
             raise Failed(f"rankfs check: exit {done.returncode}: {said(done)}")
@@ -239,7 +249,7 @@ def check_layout(case, layout, table, stages):
         if ranks.keys() != expected.keys():
             raise Failed(f"{layout} by {way}: ranks {sorted(ranks)}, expected {sorted(expected)}")
         for key, rank in expected.items():
-            ours = {n: dict(t, uninit=n in rank.uninit) for n, t in judged(ranks[key], layout, case.engine).items()}
+            ours = {n: dict(t, uninit=n in rank.uninit) for n, t in case.judged(ranks[key], layout).items()}
             if len(ours) != rank.count or digest(ours) != rank.sha256:
                 raise Failed(f"{layout} {rank.name} by {way}: {difference(case, layout, rank, ours)}")
         if way == "export":
@@ -270,7 +280,7 @@ def difference(case, layout, rank, ours):
     """The first tensor that differs, from the dump behind the table."""
     try:
         record = json.loads((DUMPS / RELEASES[case.engine] / f"{case.name}.json").read_text())
-        theirs = judged(states(record, case.engine, case.name)[layout][rank.name], layout, case.engine)
+        theirs = case.judged(states(record, case.engine, case.name)[layout][rank.name], layout)
     except OSError:
         return f"{len(ours)} tensors, digest {digest(ours)[:12]}; expected {rank.count}, {rank.sha256[:12]}"
     lines = [{n: describe(n, t).strip() for n, t in side.items()} for side in (ours, theirs)]
@@ -310,24 +320,20 @@ def main():
         print("no /dev/fuse or no fusermount3: read and mmap on a mount are not compared")
     total = collections.Counter()
     stages = load_table("stages.tsv")
-    unsupported = []
-    for engine, table in [(engine, load_table(f"{engine}.tsv")) for engine in RELEASES] + [("vllm", load_table("more.tsv"))]:
+    tables = [(engine, f"{engine}.tsv") for engine in RELEASES] + [("vllm", "more.tsv")]
+    for engine, file in tables:
+        table = load_table(file)
         for name in sys.argv[1:] or table:
             if name not in table:
                 continue
             family, arguments, layouts = table[name]
             title = f"{engine} {name}"
             with tempfile.TemporaryDirectory(prefix="rankfs-oracle-") as scratch:
-                case = Case(engine, name, family, arguments, layouts, pathlib.Path(scratch), can_mount)
+                case = Case(engine, name, family, arguments, layouts, pathlib.Path(scratch), can_mount, file == "more.tsv")
                 try:
-                    supported = case.supported()
-                    if not supported and case.never:
+                    if not case.check():
                         print(f"{title}: {len(layouts)} layouts refused with the model", flush=True)
                         total["passed"] += len(layouts)
-                        continue
-                    if not supported:
-                        unsupported.append(title)
-                        total["skipped"] += len(layouts)
                         continue
                     with case:
                         counts = check_case(case, layouts, stages.get(name, ("", "", {}))[2] if engine == "vllm" else {})
@@ -336,8 +342,6 @@ def main():
                     counts = (0, len(layouts), 0)
                 total.update(dict(zip(("passed", "failed", "skipped"), counts)))
                 print(f"{title}: {counts[0]} layouts equal, {counts[1]} differ, {counts[2]} unjudged", flush=True)
-    if unsupported:
-        print(f"{len(unsupported)} cases are of families not supported yet: {', '.join(unsupported)}")
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if total["failed"] else 0
 

@@ -373,7 +373,7 @@ const struct family families[] = {
 	  "\"num_attention_heads\":$N,\"num_kv_heads\":$M,\"vocab_size\":$V", { 2, 64, 16, 4, 4, 256, 67, 0 },
 		ROWS_OF(falcon_new),
 	  BLOCK "self_attention.attn", "lm_head.weight", "model.safetensors", false, true },
-	{ "falcon-7b", NAMED("RWForCausalLM") ",\"multi_query\":true,\"n_layer\":$L,\"hidden_size\":$H,"
+	{ "falcon-7b", NAMED("FalconForCausalLM") ",\"multi_query\":true,\"n_layer\":$L,\"hidden_size\":$H,"
 		"\"n_head\":$N,\"vocab_size\":$V",
 	  { 2, 40, 8, 1, 5, 160, 67, 0 }, ROWS_OF(falcon_7b), BLOCK "self_attention.attn", "lm_head.weight",
 		"model.safetensors", false, true },

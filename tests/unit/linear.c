@@ -75,10 +75,23 @@ static const struct component awq[] = {
 	{ ".qzeros", "qzeros", "I32", .out = 8, .in = 16, .turned = true },
 	{ ".scales", "scales", "F16", "", .out = 1, .in = 16, .turned = true },
 };
+static const struct component awq_32[] = {
+	{ ".qweight", "qweight", "I32", .out = 8, .in = 1, .turned = true },
+	{ ".qzeros", "qzeros", "I32", .out = 8, .in = 32, .turned = true },
+	{ ".scales", "scales", "BF16", "", .out = 1, .in = 32, .turned = true },
+};
+static const struct component int8_channel[] = {
+	{ ".weight", "weight", "I8", .out = 1, .in = 1 },
+	{ ".weight_scale", "weight_scale", "BF16", "F32", .out = 1 },
+};
+static const struct component int8_tensor[] = {
+	{ ".weight", "weight", "I8", .out = 1, .in = 1 },
+	{ ".weight_scale", "weight_scale", "F32", .form = ONE_NUMBER },
+};
 static const struct component gptq[] = {
 	{ ".qweight", "qweight", "I32", .out = 1, .in = 8, .turned = true },
-	{ ".qzeros", "qzeros", "I32", .out = 8, .in = 16, .turned = true },
-	{ ".scales", "scales", "F16", "", .out = 1, .in = 16, .turned = true },
+	{ ".qzeros", "qzeros", "I32", .out = 8, .in = 32, .turned = true },
+	{ ".scales", "scales", "F16", "", .out = 1, .in = 32, .turned = true },
 };
 static const struct component gptq_8[] = {
 	{ ".qweight", "qweight", "I32", .out = 1, .in = 4, .turned = true },
@@ -112,9 +125,15 @@ const struct format formats[] = {
 	{ "fp8-modelopt", QUANT("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\""), PARTS_OF(fp8_tensor),
 		.n_cache_scales = 4 },
 	{ "mxfp8", QUANT("\"quant_method\":\"mxfp8\""), PARTS_OF(mxfp8), .n_cache_scales = 4 },
-	{ "awq", QUANT("\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16,\"zero_point\":true"), PARTS_OF(awq) },
-	{ "gptq", QUANT("\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,\"desc_act\":false"), PARTS_OF(gptq) },
-	{ "gptq-8", QUANT("\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":true"), PARTS_OF(gptq_8) },
+	{ "int8-channel", GROUPS("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"channel\""), PARTS_OF(int8_channel),
+		.n_cache_scales = 6 },
+	{ "int8-tensor", GROUPS("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"tensor\""), PARTS_OF(int8_tensor),
+		.n_cache_scales = 6, .no_experts = true },
+	{ "awq", QUANT(AWQ_MEMBERS("4", "16")), PARTS_OF(awq), .no_experts = true },
+	{ "awq-32", QUANT(AWQ_MEMBERS("4", "32")), PARTS_OF(awq_32) },
+	{ "gptq", QUANT(GPTQ_MEMBERS("4", "32")), PARTS_OF(gptq), .biased_experts = true },
+	{ "gptq-8", QUANT("\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":true,\"sym\":true"),
+		PARTS_OF(gptq_8), .biased_experts = true },
 };
 /* clang-format on */
 const unsigned n_formats = LEN(formats);

@@ -15,6 +15,12 @@
 
 #include "slicer/view.h"
 
+/* Members of quantization_config that vLLM wants of every GPTQ and AWQ checkpoint. */
+#define GPTQ_MEMBERS(bits, group) \
+	"\"quant_method\":\"gptq\",\"bits\":" bits ",\"group_size\":" group ",\"desc_act\":false,\"sym\":true"
+#define AWQ_MEMBERS(bits, group) \
+	"\"quant_method\":\"awq\",\"bits\":" bits ",\"group_size\":" group ",\"zero_point\":true"
+
 enum component_form { MATRIX_OF, ONE_NUMBER, UNSLICED };
 
 struct component {
@@ -32,6 +38,8 @@ struct format {
 	const struct component *components;
 	unsigned n_components;
 	unsigned n_cache_scales; /* of each attention, beside the four buffers */
+	bool no_experts;	 /* vLLM has no experts of it, or holds them in another layout */
+	bool biased_experts;	 /* vLLM gives experts a bias of zeros */
 };
 
 extern const struct format formats[];

@@ -330,6 +330,22 @@ Test(bind, B79_rows_that_are_no_heads)
 	checkpoint_refused("'model.layers.1.self_attn.k_proj.weight'", "6 rows", "head_dim 4", NULL);
 }
 
+/* A list of kv heads is held to what is stored, layer by layer; so is its length. */
+Test(bind, B79_kv_heads_that_the_list_contradicts)
+{
+	struct sizes sizes = { 2, 32, 8, 4, 4, 16, 64, 0 };
+
+	family_build(family_find("llama"), &sizes, "BF16", "bfloat16", false, ",\"num_key_value_heads\":[4,2]");
+	checkpoint_write(1);
+	checkpoint_refused("'model.layers.1.self_attn.k_proj.weight' has 4 kv heads", "list 2 for layer 1", NULL);
+	family_build(family_find("phi3"), &sizes, "BF16", "bfloat16", false, ",\"num_key_value_heads\":[4,8]");
+	checkpoint_write(1);
+	checkpoint_refused("'model.layers.1.self_attn.qkv_proj.weight' has 4 kv heads", "list 8 for layer 1", NULL);
+	family_build(family_find("llama"), &sizes, "BF16", "bfloat16", false, ",\"num_key_value_heads\":[4]");
+	checkpoint_write(1);
+	checkpoint_refused("'model.layers.1.self_attn.k_proj.weight' has 4 kv heads", "list 0 for layer 1", NULL);
+}
+
 Test(bind, B65_head_dim_that_shapes_contradict)
 {
 	const struct family *f = family_find("llama");

@@ -131,6 +131,17 @@ Test(convert, every_F8_E8M0)
 	for (int bits = 0; bits < 255; bits++)
 		cr_assert_eq((double)sl_f8_e8m0_to_f32((uint8_t)bits), ldexp(1, bits - 127), "%02x", (unsigned)bits);
 	cr_assert(isnan((double)sl_f8_e8m0_to_f32(0xFF)));
+	/* Back: powers as they are, what lies between to the nearer one, from the middle upwards. */
+	for (unsigned bits = 0; bits < 256; bits++)
+		cr_assert_eq(sl_f32_to_f8_e8m0(sl_f8_e8m0_to_f32((uint8_t)bits)), bits, "%02x", bits);
+	for (unsigned bits = 1; bits < 254; bits++) {
+		float power = sl_f8_e8m0_to_f32((uint8_t)bits);
+		cr_assert_eq(sl_f32_to_f8_e8m0(power * 1.25F), bits, "%02x", bits);
+		cr_assert_eq(sl_f32_to_f8_e8m0(power * 1.5F), bits + 1, "%02x", bits);
+	}
+	cr_assert_eq(sl_f32_to_f8_e8m0(0x1p-133F), 0);
+	cr_assert_eq(sl_f32_to_f8_e8m0(0), 0);
+	cr_assert_eq(sl_f32_to_f8_e8m0(HUGE_VALF), 0xFF);
 }
 
 /* To the nearest of all that there are, from the middle to the even one; what would be rounded to 480 is NaN. */

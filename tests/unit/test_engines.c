@@ -165,6 +165,9 @@ Test(engines, deepseek_refuses)
 	checkpoint_view_refused(model, "deepseek/mp2-ep", "as they are stored", "use mp2", NULL);
 	checkpoint_view_refused(model, "deepseek/mp2-bf16", "as they are stored", NULL);
 	checkpoint_view_refused(model, "deepseek/mp1-pp2", "no pipeline stages: use mp alone", NULL);
+	checkpoint_view_refused(model, "deepseek/mp1-fp8",
+				"only experts in F4 become FP8, and DeepseekV2ForCausalLM has none",
+				"use the layout without -fp8", NULL);
 	sl_model_close(model);
 	model = llama("BF16", 1);
 	checkpoint_view_refused(model, "deepseek/mp1", "runs DeepSeek V2", "not LlamaForCausalLM", NULL);
@@ -419,6 +422,42 @@ Test(engines, meta_says_the_size_of_the_feed_forward)
 	sl_model_close(model);
 }
 
+static struct sl_model *llama_that_says(const char *members)
+{
+	const struct sizes sizes = { 2, 16, 4, 2, 4, 24, 64, 0 };
+
+	family_build(family_find("llama"), &sizes, "BF16", NULL, false, members);
+	checkpoint_write(1);
+	return checkpoint_open();
+}
+
+/* config.json as transformers 4 and 5 write it. */
+Test(engines, meta_scales_rotary_embeddings)
+{
+	static const struct {
+		const char *members;
+		bool scaled;
+	} cases[] = {
+		{ ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0},\"rope_theta\":500000.0", true },
+		{ ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":500000.0}", true },
+		{ ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500000.0}", false },
+		{ ",\"rope_scaling\":null,\"rope_theta\":500000.0", false },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sl_model *model = llama_that_says(cases[i].members);
+		struct sl_view *view = checkpoint_view(model, "meta/mp1", 0, 0);
+		const char *text = text_of(view, "params.json");
+		cr_expect_eq(strstr(text, "\"use_scaled_rope\": true") != NULL, cases[i].scaled, "%s", text);
+		cr_expect(strstr(text, "\"rope_theta\": 500000.0"), "%s", text);
+		sl_view_close(view);
+		sl_model_close(model);
+	}
+	struct sl_model *model = llama_that_says(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}");
+	checkpoint_view_refused(model, "meta/mp1", "scales rotary embeddings as Llama 3.1 does", NULL);
+	sl_model_close(model);
+}
+
 Test(engines, meta_refuses)
 {
 	const struct sizes sizes = { 2, 16, 4, 2, 8, 24, 64, 0 };
@@ -499,6 +538,131 @@ Test(engines, gguf_has_tensors_and_tokenizer)
 	checkpoint_expect(view, "blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight");
 	cr_expect_eq(sl_view_find(view, "output_norm.weight")->dtype, SL_F32);
 	free(bytes);
+	sl_view_close(view);
+	sl_model_close(model);
+}
+
+/* The value behind a key, NULL when the key is not there. */
+static const unsigned char *value_of(const unsigned char *bytes, size_t len, const char *key)
+{
+	unsigned char counted[64] = { (unsigned char)strlen(key) };
+
+	memcpy(counted + 8, key, strlen(key));
+	const unsigned char *at = memmem(bytes, len, counted, 8 + strlen(key));
+	return at ? at + 8 + strlen(key) + 4 : NULL;
+}
+
+/* -1: not there. */
+static long number_of(const struct sl_view *view, const char *key, unsigned size)
+{
+	const struct sl_piece *header = view->files[0].pieces;
+	const unsigned char *value = value_of(header->data, header->len, key);
+
+	return value ? (long)number_at(value, size) : -1;
+}
+
+/* Names of tokenizer_config.json before numbers of config.json, the template's before both; and flags of either file. */
+Test(engines, gguf_says_which_tokens_are_special)
+{
+#define BEGIN "{\"SpecialToken\":{\"id\":\"<s>\"}}"
+#define END   "{\"SpecialToken\":{\"id\":\"x\"}}"
+#define TEXT  "{\"Sequence\":{\"id\":\"A\"}}"
+	static const struct {
+		const char *tokenizer, *config;
+		long bos, eos, pad, add_bos, add_eos;
+	} cases[] = {
+		{ "null", NULL, -1, 7, 9, -1, -1 },
+		{ "null", "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"x\"},\"pad_token\":null}", 3, 4, 9, -1,
+		  -1 },
+		{ "null", "{\"bos_token\":\"nowhere\",\"add_bos_token\":true,\"add_eos_token\":1}", -1, 7, 9, 1, -1 },
+		{ "{\"type\":\"ByteLevel\"}", "{\"add_bos_token\":true}", -1, 7, 9, 0, 0 },
+		{ "{\"type\":\"TemplateProcessing\",\"single\":[" BEGIN "," TEXT "]}", "{}", 3, 7, 9, 1, -1 },
+		{ "{\"type\":\"TemplateProcessing\",\"single\":[" BEGIN "," TEXT "]}", "{\"bos_token\":\"x\"}", 4, 7, 9,
+		  0, -1 },
+		{ "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[" BEGIN
+		  "," TEXT "," END "]}]}",
+		  "{\"bos_token\":\"<s>\",\"eos_token\":\"<s>\"}", 3, 4, 9, 1, 1 },
+		{ "{\"type\":\"TemplateProcessing\",\"single\":[" TEXT "]}", NULL, -1, 7, 9, -1, -1 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char text[2048];
+		snprintf(text, sizeof(text), "{\"post_processor\":%s,%s", cases[i].tokenizer,
+			 TOKENIZER(VOCAB, "[]") + 1);
+		fixture_text("tokenizer.json", text);
+		fixture_text("tokenizer_config.json", cases[i].config ? cases[i].config : "no JSON");
+		struct sl_model *model =
+			llama_that_says(",\"eos_token_id\":7,\"bos_token_id\":[1,2],\"pad_token_id\":9");
+		struct sl_view *view = checkpoint_view(model, "gguf", 0, 0);
+		cr_expect_eq(number_of(view, "tokenizer.ggml.bos_token_id", 4), cases[i].bos, "bos of %zu", i);
+		cr_expect_eq(number_of(view, "tokenizer.ggml.eos_token_id", 4), cases[i].eos, "eos of %zu", i);
+		cr_expect_eq(number_of(view, "tokenizer.ggml.padding_token_id", 4), cases[i].pad, "pad of %zu", i);
+		cr_expect_eq(number_of(view, "tokenizer.ggml.add_bos_token", 1), cases[i].add_bos, "add_bos of %zu", i);
+		cr_expect_eq(number_of(view, "tokenizer.ggml.add_eos_token", 1), cases[i].add_eos, "add_eos of %zu", i);
+		sl_view_close(view);
+		sl_model_close(model);
+	}
+}
+
+static bool says_template(const char *config, const char *text)
+{
+	fixture_text("tokenizer_config.json", config);
+	struct sl_model *model = llama_with(TOKENIZER(VOCAB, "[]"));
+	struct sl_view *view = checkpoint_view(model, "gguf", 0, 0);
+	const struct sl_piece *header = view->files[0].pieces;
+	const unsigned char *value = value_of(header->data, header->len, "tokenizer.chat_template");
+	bool same = text ? value && number_at(value, 8) == strlen(text) && memcmp(value + 8, text, strlen(text)) == 0
+			 : !value;
+	sl_view_close(view);
+	sl_model_close(model);
+	return same;
+}
+
+Test(engines, gguf_takes_a_template_from_where_it_is)
+{
+	cr_expect(says_template("{}", NULL));
+	cr_expect(says_template("{\"chat_template\":\"a\\nb\"}", "a\nb"));
+	cr_expect(says_template(
+		"{\"chat_template\":[{\"name\":\"x\",\"template\":\"no\"},{\"name\":\"default\",\"template\":"
+		"\"yes\"}]}",
+		"yes"));
+	cr_expect(says_template("{\"chat_template\":[]}", NULL));
+	fixture_text("chat_template.jinja", "of a file");
+	cr_expect(says_template("{}", "of a file"));
+	cr_expect(says_template("{\"chat_template\":\"first\"}", "first"));
+}
+
+/* Tokens that only look special; spaces and what ends a C string in merges. */
+Test(engines, gguf_keeps_tokens_as_the_converter_does)
+{
+	static const char tokenizer[] =
+		"{\"added_tokens\":[{\"id\":3,\"content\":\"<unused7>\"},{\"id\":4,\"content\":\"\\u2581a\\u2581\"},"
+		"{\"id\":5,\"content\":\"<|a\"},{\"id\":6,\"content\":\"<pad>\"},{\"id\":7,\"content\":\"<pad>s\"}],\"model\":{\"vocab\":" VOCAB
+		",\"merges\":[[\"a b\",\"c\"],[\"a\\u0000b\",\"c\"],\"d e\"]},\"x\":\"" PATTERN "\"}";
+	static const struct {
+		const char *text;
+		size_t len;
+	} merges[] = { { "a\xC4\xA0"
+			 "b c",
+			 6 },
+		       { "a\0b c", 5 },
+		       { "d e", 3 } };
+	static const unsigned char types[] = { 1, 1, 1, 3, 4, 4, 3, 4, 5 };
+	struct sl_model *model = llama_with(tokenizer);
+	struct sl_view *view = checkpoint_view(model, "gguf", 0, 0);
+	const struct sl_piece *header = view->files[0].pieces;
+	const unsigned char *value = value_of(header->data, header->len, "tokenizer.ggml.token_type") + 12;
+
+	for (size_t i = 0; i < sizeof(types); i++)
+		cr_expect_eq(number_at(value + 4 * i, 4), types[i], "token %zu is of type %llu", i,
+			     (unsigned long long)number_at(value + 4 * i, 4));
+	cr_expect(has_string(header->data, header->len, " a "));
+	value = value_of(header->data, header->len, "tokenizer.ggml.merges") + 12;
+	for (size_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i++) {
+		cr_assert_eq(number_at(value, 8), merges[i].len, "merge %zu", i);
+		cr_expect_eq(memcmp(value + 8, merges[i].text, merges[i].len), 0, "merge %zu", i);
+		value += 8 + merges[i].len;
+	}
 	sl_view_close(view);
 	sl_model_close(model);
 }

@@ -402,6 +402,39 @@ Test(experts, B96_one_matrix_of_one_expert)
 	checkpoint_refused("1 tensor is missing", "Qwen3MoeForCausalLM", "'" QWEN "7.down_proj.weight'", NULL);
 }
 
+/* Experts without a gate would leave half of what the engine holds of them without a source. */
+Test(experts, B98_experts_without_a_gate)
+{
+	const struct family *f = family_find("qwen3-moe");
+	char name[200];
+
+	family_build(f, &f->sizes, "BF16", "bfloat16", false, "");
+	for (unsigned e = 0; e < f->more.E; e++)
+		checkpoint_drop(family_expert_name("model.layers.%u.mlp.experts.%e.gate_proj.weight", 1, e, name));
+	checkpoint_write(1);
+	checkpoint_refused("6 tensors are missing", "'model.layers.1.mlp.experts.0.gate_proj.weight'", "and 3 more",
+			   NULL);
+}
+
+/* What the engine stacks has no suffix of the modules that it is made of. */
+Test(experts, B58_names_of_stacks)
+{
+	for (unsigned i = 0; i < n_families; i++) {
+		model = family_open(&families[i], "BF16", "bfloat16", strcmp(families[i].name, "gemma2") == 0);
+		struct sl_view *view = checkpoint_view(model, "vllm/tp1", 0, 0);
+		for (uint32_t t = 0; t < view->n_tensors; t++) {
+			const char *name = view->tensors[t].name;
+			cr_assert(!strstr(name, "_weight.weight") && !strstr(name, ".weight."), "%s", name);
+			cr_assert_eq(!strstr(name, "routed_experts.w"),
+				     !strstr(name, "w13_weight") && !strstr(name, "w2_weight"), "%s", name);
+		}
+		sl_view_close(view);
+		sl_model_close(model);
+		checkpoint_teardown();
+		checkpoint_setup();
+	}
+}
+
 Test(experts, more_of_them_in_config_json)
 {
 	given("mixtral", 2, 16, ",\"num_local_experts\":3");
@@ -670,7 +703,7 @@ Test(experts, B95_blocks_scales_and_biases_from_the_same_rows)
 }
 
 /* Sinks by head; nothing of experts in the names of biases. */
-Test(experts, gpt_oss_attention)
+Test(experts, B72_sinks_and_biases_of_heads)
 {
 	gpt_oss(160);
 	opened();

@@ -4,6 +4,7 @@
  */
 #include "fs/fill.h"
 #include "fs/guard.h"
+#include "slicer/series.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -67,9 +68,54 @@ static struct sl_piece copied(unsigned rank)
 	return p;
 }
 
+/* Experts of two tensors each, somewhere in the source; of a rank a part of the first one's columns, zeros, all of the second,
+ * and columns of the first with a zero one beside them. */
+#define EXPERTS 9u
+
+static struct sl_piece series_of(unsigned rank)
+{
+	static struct sl_tensor tensors[2 * EXPERTS];
+	static struct sl_bound modules[EXPERTS];
+	static const struct sl_lane lanes[2] = { { modules, 0 }, { modules, 1 } };
+	static struct sl_piece pieces[RANKS][4], columns[RANKS][2];
+	static struct sl_compound compounds[RANKS];
+	static struct sl_series series[RANKS];
+
+	for (uint32_t i = 0; i < 2 * EXPERTS; i++) {
+		tensors[i] = (struct sl_tensor){ .off = i * 7 % (2 * EXPERTS) * (1u << 20) + i, .len = 1 << 20 };
+		modules[i / 2].tensors[i % 2] = i + 1;
+	}
+	model.shards.tensors = tensors;
+	model.shards.n_tensors = 2 * EXPERTS;
+	columns[rank][0] = (struct sl_piece){
+		.len = 6000, .src = 100 * rank, .run = 60, .stride = 400, .count = 100, .op = SL_OP_COPY
+	};
+	columns[rank][1] = (struct sl_piece){ .off = 60, .len = 400, .count = 100, .op = SL_OP_ZERO };
+	compounds[rank] = (struct sl_compound){ .n = 2, .parts = columns[rank] };
+	pieces[rank][0] = columns[rank][0];
+	pieces[rank][1] = (struct sl_piece){ .off = 6000, .len = 1000, .op = SL_OP_ZERO };
+	pieces[rank][2] = (struct sl_piece){
+		.off = 7000, .len = 70000, .run = 70000, .stride = 70000, .count = 1, .shard = 1, .op = SL_OP_COPY
+	};
+	pieces[rank][3] = (struct sl_piece){
+		.off = 77000, .len = 6400, .run = 64, .count = 100, .op = SL_OP_COLUMNS, .compound = &compounds[rank]
+	};
+	series[rank] = (struct sl_series){ .len = 83400,
+					   .n = 4,
+					   .first = rank % 2,
+					   .step = 2,
+					   .n_pieces = 4,
+					   .pieces = pieces[rank],
+					   .lanes = lanes };
+	return (struct sl_piece){ .len = 4 * 83400, .op = SL_OP_SERIES, .series = &series[rank] };
+}
+
 static struct sl_piece any_piece(unsigned rank)
 {
-	uint64_t kind = below(6);
+	uint64_t kind = below(7);
+
+	if (kind == 6)
+		return series_of(rank);
 
 	if (kind == 0)
 		return (struct sl_piece){ .op = SL_OP_ZERO, .len = 1 + below(9 << 20) };

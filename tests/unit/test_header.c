@@ -35,6 +35,46 @@ static void teardown(void)
 
 TestSuite(header, .init = setup, .fini = teardown, .timeout = 30);
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct sl_tensor *)a)->name, ((const struct sl_tensor *)b)->name);
+}
+
+/* How many headers were read without tokens. */
+static unsigned n_scanned;
+
+/* What directories are opened with says the same as sl_header_parse() has, in the order of names. */
+static void compare_ways(int ret, const unsigned char *head, size_t len, uint64_t file_size)
+{
+	struct sl_header_sink sink = { .names = &arena, .tensors = &arena };
+	struct sl_error other = SL_ERROR_INIT;
+	struct sl_tensor *got, *want;
+	bool plain = false;
+	uint32_t n;
+
+	if (ret == -ENOMEM)
+		return;
+	sl_arena_fail_after(0);
+	cr_assert_eq(sl_header_tensors(head, len, file_size, 0, &sink, &got, &n, &plain, &other), ret, "%s", err.text);
+	cr_assert_str_eq(other.text, err.text);
+	n_scanned += plain;
+	if (ret)
+		return;
+	cr_assert_eq(n, n_tensors);
+	want = malloc((n + 1) * sizeof(*want));
+	memcpy(want, tensors, n * sizeof(*want));
+	qsort(want, n, sizeof(*want), by_name);
+	for (uint32_t i = 0; i < n; i++) {
+		cr_assert_str_eq(got[i].name, want[i].name);
+		cr_assert(got[i].off == want[i].off && got[i].len == want[i].len && got[i].dtype == want[i].dtype &&
+				  got[i].n_dims == want[i].n_dims && got[i].name_len == want[i].name_len &&
+				  got[i].name_len == strlen(got[i].name),
+			  "%s", got[i].name);
+		cr_assert_eq(memcmp(got[i].shape, want[i].shape, got[i].n_dims * sizeof(*got[i].shape)), 0);
+	}
+	free(want);
+}
+
 /* Parse the bytes of a whole file as the directory reader does: first `need`, then the rest. */
 static int parse_bytes(const unsigned char *bytes, size_t len, uint64_t file_size)
 {
@@ -49,6 +89,7 @@ static int parse_bytes(const unsigned char *bytes, size_t len, uint64_t file_siz
 	unsigned char *head = malloc(need);
 	memcpy(head, bytes, need);
 	ret = sl_header_parse(head, need, file_size, 0, &arena, &tensors, &n_tensors, &err);
+	compare_ways(ret, head, need, file_size);
 	free(head);
 	return ret;
 }
@@ -650,4 +691,54 @@ Test(header, no_memory)
 		cr_assert_lt(n, 100);
 	}
 	cr_assert_eq(n_tensors, 2);
+}
+
+/* ---- read along its usual shape, or by its tokens ---- */
+
+/* Up to 12 tensors, as writers write them and somewhat otherwise. Returns the bytes of data. */
+static size_t random_header(char *json, size_t cap)
+{
+	static const char *const dtypes[] = { "F32", "BF16", "U8", "F4", "I64" };
+	static const char *const stems[] = { "layers.", "layers.1", "m", "\xc3\xa4", "a\\u0062", "layers.10." };
+	unsigned bits[] = { 32, 16, 8, 4, 64 }, n = (unsigned)rand() % 13;
+	size_t len = (size_t)snprintf(json, cap, "{%s", rand() % 3 ? "" : "\"__metadata__\":{\"format\":\"pt\"}"),
+	       off = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		unsigned d = (unsigned)rand() % 5, rows = (unsigned)rand() % 40 ? 2 * (1 + (unsigned)rand() % 3) : 0,
+			 cols = 3;
+		size_t bytes = (size_t)rows * cols * bits[d] / 8;
+		const char *space = rand() % 20 ? "" : " \n\t";
+		len += (size_t)snprintf(
+			json + len, cap - len,
+			"%s%s\"%s%u\":%s{\"dtype\":\"%s\",%s\"shape\":[%u,%u],\"data_offsets\":[%zu,%zu]}",
+			json[len - 1] == '{' ? "" : ",", space, stems[rand() % (rand() % 8 ? 2 : 6)],
+			(unsigned)rand() % 400, space, dtypes[d], space, rows, cols, off, off + bytes);
+		off += bytes;
+	}
+	snprintf(json + len, cap - len, "}%s", rand() % 2 ? "" : "   ");
+	return off;
+}
+
+/* parse_bytes() compares both ways each time. */
+Test(header, both_ways_say_the_same)
+{
+	static const char bytes[] = "\"\\{}[],: 0123456789eE.-+FUB\x01\x7f\xc3_x";
+	char json[4096];
+	unsigned n_good = 0;
+
+	srand(7);
+	for (unsigned round = 0; round < 30000; round++) {
+		size_t data_len = random_header(json, sizeof(json)), len = strlen(json);
+		for (int n = rand() % 3; n > 0 && round % 2; n--) {
+			size_t at = (size_t)rand() % len;
+			if (rand() % 3 == 0)
+				memmove(json + at, json + at + 1, len - at);
+			else
+				json[at] = bytes[(size_t)rand() % (sizeof(bytes) - 1)];
+			len = strlen(json);
+		}
+		n_good += parse_text(json, len, data_len) == 0;
+	}
+	cr_assert(n_good > 5000 && n_scanned > 5000, "%u good, %u without tokens", n_good, n_scanned);
 }

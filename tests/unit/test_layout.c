@@ -54,6 +54,19 @@ Test(layout, parse_and_format_are_inverse)
 	}
 }
 
+/* "fp8" is a word of one engine. */
+Test(layout, words_of_one_engine)
+{
+	struct sl_layout layout;
+	char again[SL_LAYOUT_NAME_MAX];
+
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_DEEPSEEK], "mp8-fp8"), 0);
+	cr_assert(layout.tp == 8 && layout.dtype == SL_F8_E4M3);
+	cr_assert_str_eq(sl_layout_format(&layout, &sl_engines[SL_DEEPSEEK], again), "mp8-fp8");
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], "tp8-fp8"), -ENOENT);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_DEEPSEEK], "mp8-fp8-f16"), -ENOENT);
+}
+
 Test(layout, other_spellings_are_none)
 {
 	static const char *const names[] = {
@@ -77,6 +90,8 @@ Test(layout, other_spellings_are_none)
 		"-tp2",
 		"tp2--pp2",
 		"tp2-pp1",
+		"tp2-pp20,41", /* B106: no list of layers */
+		"tp2-pp20,21,20",
 		"tp2-pp0",
 		"tp2-pp02",
 		"pp2",

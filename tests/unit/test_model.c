@@ -49,7 +49,7 @@ Test(model, refused_architectures)
 		snprintf(members, sizeof(members), ",\"architectures\":[\"%s\"]", sl_refused_archs[i].architecture);
 		given(members);
 		checkpoint_refused("config.json", sl_refused_archs[i].architecture, sl_refused_archs[i].why,
-				   "not supported yet", NULL);
+				   "is refused", NULL);
 	}
 }
 
@@ -121,9 +121,9 @@ Test(model, B150_missing_scale)
 	checkpoint_refused("model.safetensors: tensor 'model.layers.1.mlp.down_proj.weight' is F8_E5M2", "'fp8'", NULL);
 }
 
-Test(model, B176_sizes_that_are_absent)
+Test(model, B88_B176_sizes_that_are_absent)
 {
-	static const char *const keys[] = { "num_hidden_layers", "hidden_size", "num_attention_heads" };
+	static const char *const keys[] = { "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size" };
 	char members[80], says[80];
 
 	for (size_t i = 0; i < LEN(keys); i++) {

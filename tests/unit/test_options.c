@@ -1,8 +1,10 @@
 /*
  * test_options.c - what -o accepts, where it goes, and what it says of the rest.
  */
+#include "fs/device.h"
 #include "fs/mountinfo.h"
 #include "fs/options.h"
+#include "fs/slot.h"
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -22,12 +24,13 @@ Test(options, values)
 	struct sl_error err;
 	struct tree_options tree;
 
-	cr_assert_eq(parse(&options, "tp=8,engine=vllm,part=256M,format=mistral,ra=1024,threads=3", &err), 0, "%s",
-		     err.text);
+	cr_assert_eq(parse(&options, "tp=8,engine=vllm,part=256M,format=mistral,ra=1024,threads=3,memory=memfd", &err),
+		     0, "%s", err.text);
 	cr_assert_eq(options.tp, 8);
 	cr_assert_eq(options.part_bytes, UINT64_C(256) << 20);
 	cr_assert_eq(options.read_ahead_kb, 1024);
 	cr_assert_eq(options.threads, 3);
+	cr_assert_eq(options.memory, SLOTS_MEMFD);
 	cr_assert_eq(options_for_model(&options).format, SL_FORMAT_MISTRAL);
 	tree = options_for_tree(&options, "/mnt");
 	cr_assert_str_eq(tree.engine, "vllm");
@@ -67,6 +70,29 @@ Test(options, sizes)
 
 		cr_assert_eq(parse(&options, sizes[i].text, &err), 0, "%s: %s", sizes[i].text, err.text);
 		cr_assert_eq(options.part_bytes, sizes[i].bytes, "%s", sizes[i].text);
+	}
+}
+
+Test(options, devices)
+{
+	static const struct {
+		const char *text;
+		uint64_t device;
+	} devices[] = {
+		{ "", DEVICE_CPU },
+		{ "device=cpu", DEVICE_CPU },
+		{ "device=auto", DEVICE_AUTO },
+		{ "device=cuda", DEVICE_CUDA },
+		{ "device=0", DEVICE_NUMBER },
+		{ "device=63", DEVICE_NUMBER + 63 },
+	};
+
+	for (size_t i = 0; i < LEN(devices); i++) {
+		struct options options;
+		struct sl_error err;
+
+		cr_assert_eq(parse(&options, devices[i].text, &err), 0, "%s: %s", devices[i].text, err.text);
+		cr_assert_eq(options.device, devices[i].device, "%s", devices[i].text);
 	}
 }
 
@@ -110,6 +136,7 @@ static const struct {
 	{ "=8", "option '' is not known" },
 	{ "tp", "option 'tp': wanted is a number from 1 to 1024" },
 	{ "tp=", "option 'tp=': wanted is a number from 1 to 1024" },
+	{ "memory=disk", "option 'memory=disk': wanted is huge, tmpfs, memfd" },
 	{ "tp=0", "option 'tp=0': wanted is a number from 1 to 1024" },
 	{ "tp=-1", "option 'tp=-1'" },
 	{ "tp=8x", "option 'tp=8x'" },
@@ -124,6 +151,12 @@ static const struct {
 	{ "engine=ollama", "option 'engine=ollama': wanted is vllm" },
 	{ "ra=1048577", "a number from 0 to 1048576" },
 	{ "threads=0", "a number from 1 to 1024" },
+	{ "device=gpu", "option 'device=gpu': wanted is cpu, auto, cuda, or a number from 0 to 63" },
+	{ "device=64", "a number from 0 to 63" },
+	{ "device=-1", "a number from 0 to 63" },
+	{ "device=0x", "a number from 0 to 63" },
+	{ "device", "option 'device': wanted is cpu" },
+	{ "gpu=sm75", "option 'gpu=sm75': wanted is sm80, sm89, sm90, sm100" },
 	{ "remount,ro", "option 'remount': a mount cannot change" },
 	{ "direct_io", "option 'direct_io': engines map" },
 	{ "tp=\x1b[31m", "option 'tp=\\x1b[31m'" },

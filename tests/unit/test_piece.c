@@ -11,6 +11,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -43,8 +44,12 @@ static void setup(void)
 	fixture_file("shard", source, SOURCE);
 	int fd = open(fixture_path("shard"), O_RDONLY);
 	cr_assert(fd >= 0 && fstat(fd, &st) == 0);
-	shard = (struct sl_shard){ "shard", fd, SOURCE, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-				   0 };
+	shard = (struct sl_shard){
+		.name = "shard",
+		.fd = fd,
+		.size = SOURCE,
+		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+	};
 	model.shards.shards = &shard;
 	model.shards.n_shards = 1;
 }
@@ -403,6 +408,130 @@ Test(piece, B118_scale_multiplies)
 		else
 			cr_assert_eq(got[i], twin_encode(SL_BF16, twin_decode(SL_F8_E4M3, &codes[i]) / 2), "%02x", i);
 	}
+}
+
+/* ---- F4 in groups as FP8 in blocks ---- */
+
+/* The code of the nearest F8_E4M3 number, of two as near the even one; no number for none. */
+static unsigned char nearest_f8(double value)
+{
+	unsigned char best = 0;
+
+	if (isnan(value))
+		return 0x7F;
+	for (unsigned code = 0; code < 0x7F; code++) {
+		unsigned char c = (unsigned char)code;
+		double now = fabs(twin_decode(SL_F8_E4M3, &c) - fabs(value)),
+		       then = fabs(twin_decode(SL_F8_E4M3, &best) - fabs(value));
+		if (now < then || (now == then && code % 2 == 0))
+			best = c;
+	}
+	return (unsigned char)(best | (value < 0 ? 0x80 : 0));
+}
+
+/* 2^(stored - 127), and no number. */
+static double power(unsigned char scale)
+{
+	return scale == 0xFF ? (double)NAN : ldexp(1, scale - 127);
+}
+
+/* The greatest scale of a block's groups; no number when there is one that is none. */
+static double greatest(const unsigned char *scales, uint64_t groups, uint64_t block_row, uint64_t block_col)
+{
+	double most = 0;
+
+	for (uint64_t r = 0; r < 128; r++) {
+		for (uint64_t g = 0; g < 4; g++) {
+			double scale = power(scales[(block_row * 128 + r) * groups + block_col * 4 + g]);
+			if (isnan(scale) || isnan(most))
+				most = (double)NAN;
+			else if (scale > most)
+				most = scale;
+		}
+	}
+	return most;
+}
+
+static unsigned char *whole_regrouped(const unsigned char *values, const unsigned char *scales, uint64_t rows,
+				      uint64_t cols)
+{
+	static const double numbers[] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+	unsigned char *bytes = malloc(rows * cols);
+
+	for (uint64_t i = 0; i < rows * cols; i++) {
+		unsigned code = values[i / 2] >> (i % 2 * 4) & 15;
+		double scale = power(scales[i / 32]),
+		       block = greatest(scales, cols / 32, i / cols / 128, i % cols / 128);
+		double number = code < 8 ? numbers[code] : 0 - numbers[code - 8];
+		bytes[i] = nearest_f8(number * (scale / (block / 64)));
+	}
+	return bytes;
+}
+
+/* What is no number is so with either sign. */
+static void check_regrouped(uint64_t rows, uint64_t cols, unsigned char lowest, unsigned spread, bool with_nan)
+{
+	uint64_t n_values = rows * cols / 2, n_scales = rows * cols / 32;
+	unsigned char *bytes = malloc(n_values + n_scales), *scales = bytes + n_values, *got = malloc(rows * cols);
+	struct sl_error err = SL_ERROR_INIT;
+	struct stat st;
+
+	for (uint64_t i = 0; i < n_values; i++)
+		bytes[i] = (unsigned char)below(256);
+	for (uint64_t i = 0; i < n_scales; i++)
+		scales[i] = (unsigned char)(lowest + below(spread));
+	if (with_nan)
+		scales[below(n_scales)] = 0xFF;
+	fixture_file("shard", bytes, n_values + n_scales);
+	close(shard.fd);
+	shard.fd = open(fixture_path("shard"), O_RDONLY);
+	cr_assert(fstat(shard.fd, &st) == 0);
+	shard.size = n_values + n_scales;
+	shard.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+	const struct sl_piece parts[] = {
+		{ .len = n_values, .run = cols / 2, .stride = cols / 2, .count = (uint32_t)rows },
+		{ .len = n_scales, .src = n_values, .run = cols / 32, .stride = cols / 32, .count = (uint32_t)rows },
+	};
+	const struct sl_compound compound = { .n = 2, .block = { 128, 128 }, .parts = parts },
+				 of_scales = { .n = 1, .block = { 128, 128 }, .parts = parts + 1 };
+	const struct sl_piece p = { .op = SL_OP_REGROUP,
+				    .to = SL_F8_E4M3,
+				    .count = (uint32_t)rows,
+				    .run = cols,
+				    .len = rows * cols,
+				    .compound = &compound };
+	const struct sl_piece q = { .op = SL_OP_REGROUPED,
+				    .to = SL_F8_E8M0,
+				    .count = (uint32_t)(rows / 128),
+				    .run = cols / 128,
+				    .len = rows / 128 * (cols / 128),
+				    .compound = &of_scales };
+	unsigned char *want = whole_regrouped(bytes, scales, rows, cols);
+	cr_assert_eq(sl_piece_read(&model, &p, 0, p.len, got, &err), 0, "%s", err.text);
+	for (uint64_t i = 0; i < rows * cols; i++) {
+		if ((want[i] & 0x7F) == 0x7F && (got[i] & 0x7F) == 0x7F)
+			want[i] = got[i];
+	}
+	check_compound(&p, want, 30);
+	unsigned char *blocks = malloc(q.len);
+	for (uint64_t i = 0; i < q.len; i++) {
+		double block = greatest(scales, cols / 32, i / (cols / 128), i % (cols / 128));
+		int exponent = isnan(block) ? 128 : ilogb(block) - 6;
+		blocks[i] = (unsigned char)(exponent < -127 ? 0 : exponent + 127);
+	}
+	check_compound(&q, blocks, 30);
+	free(got);
+	free(bytes);
+}
+
+/* Real ones are close together; wide ones round and vanish; rows that are wider than what is made at once. */
+Test(piece, regroup)
+{
+	check_regrouped(128, 128, 118, 5, false);
+	check_regrouped(256, 384, 110, 12, false);
+	check_regrouped(384, 256, 90, 40, true);
+	check_regrouped(128, 8192 + 256, 120, 8, false);
+	check_regrouped(256, 128, 20, 1, false);
 }
 
 Test(piece, zeros_and_data)

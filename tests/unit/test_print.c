@@ -239,7 +239,7 @@ static void expect_origin(struct sl_piece *pieces, uint32_t n, uint64_t rows, ui
 		pieces[i].off = output.off + output.len;
 		output.len += pieces[i].len;
 	}
-	origin_print(out, origins, &output);
+	cr_assert_eq(origin_print(out, origins, &output), 0);
 	expect(out, text);
 }
 

@@ -3,6 +3,7 @@
  * that the tables hold together.
  */
 #include "fixture.h"
+#include "linear.h"
 
 #include "slicer/scheme.h"
 
@@ -94,10 +95,14 @@ Test(scheme, none)
 
 Test(scheme, every_method)
 {
-	char members[100];
+	char members[200];
 
+	/* Members that some want are nothing to the others. */
 	for (const struct sl_scheme *const *at = sl_schemes + 1; *at; at++) {
-		snprintf(members, sizeof(members), "\"quant_method\":\"%s\"", (*at)->method);
+		snprintf(members, sizeof(members),
+			 "\"quant_method\":\"%s\",\"bits\":4,\"group_size\":128,"
+			 "\"desc_act\":false,\"sym\":true,\"zero_point\":true",
+			 (*at)->method);
 		if ((*at)->refused)
 			refused(members, (*at)->refused);
 		else
@@ -131,7 +136,7 @@ Test(scheme, without_a_method)
 
 Test(scheme, in_the_text_models_section)
 {
-	cr_assert_eq(find("{\"text_config\":{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4}}}"), 0);
+	cr_assert_eq(find("{\"text_config\":{\"quantization_config\":{" AWQ_MEMBERS("4", "128") "}}}"), 0);
 	cr_assert_str_eq(quant.scheme->method, "awq");
 	cr_assert_eq(quant.bits, 4);
 	cr_assert_eq(find("{\"quantization_config\":{\"quant_method\":\"fp8\"},"
@@ -161,12 +166,12 @@ Test(scheme, B176_files_of_the_quantisers)
 
 Test(scheme, bits)
 {
-	found("\"quant_method\":\"gptq\",\"bits\":8");
+	found(GPTQ_MEMBERS("8", "128"));
 	cr_assert_eq(quant.bits, 8);
-	found("\"quant_method\":\"gptq\"");
-	cr_assert_eq(quant.bits, 0);
-	found("\"quant_method\":\"gptq\",\"bits\":\"4\"");
-	cr_assert_eq(quant.bits, 0);
+	found(AWQ_MEMBERS("4", "128"));
+	cr_assert_eq(quant.bits, 4);
+	found("\"quant_method\":\"awq\",\"w_bit\":4,\"q_group_size\":64,\"zero_point\":true");
+	cr_assert(quant.bits == 4 && quant.group == 64, "AWQ's own names");
 	found("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"FP8\":{\"weights\":{\"num_bits\":8}},\"b\":{}}");
 	cr_assert_eq(quant.bits, 8);
 }
@@ -194,12 +199,11 @@ Test(scheme, groups)
 		const char *members;
 		uint64_t group;
 	} cases[] = {
-		{ "\"quant_method\":\"awq\",\"group_size\":128", 128 },
-		{ "\"quant_method\":\"awq\",\"group_size\":-1", 0 },
-		{ "\"quant_method\":\"awq\",\"group_size\":0", 0 },
-		{ "\"quant_method\":\"awq\",\"group_size\":1e9", 0 },
-		{ "\"quant_method\":\"awq\",\"group_size\":4294967296", 0 },
-		{ "\"quant_method\":\"awq\"", 0 },
+		{ AWQ_MEMBERS("4", "128"), 128 },
+		{ AWQ_MEMBERS("4", "-1"), 0 },
+		{ AWQ_MEMBERS("4", "0"), 0 },
+		{ AWQ_MEMBERS("4", "1e9"), 0 },
+		{ AWQ_MEMBERS("4", "4294967296"), 0 },
 		{ "\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":{\"weights\":{\"group_size\":32}}}",
 		  32 },
 		{ "\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":{\"weights\":{\"group_size\":null}}}",
@@ -236,13 +240,120 @@ Test(scheme, upper_bound_of_activations)
 	cr_assert(quant.fill == 0);
 }
 
+/* ---- what vLLM refuses ---- */
+
 /* Groups in the order of activations permute columns between ranks; one group of all of them does not. */
 Test(scheme, B135_act_order)
 {
-	refused("\"quant_method\":\"gptq\",\"desc_act\":true,\"group_size\":128", "act-order");
-	refused("\"quant_method\":\"gptq\",\"desc_act\":true", "act-order");
-	found("\"quant_method\":\"gptq\",\"desc_act\":true,\"group_size\":-1");
-	found("\"quant_method\":\"gptq\",\"desc_act\":false,\"group_size\":128");
+	refused("\"quant_method\":\"gptq\",\"bits\":4,\"sym\":true,\"desc_act\":true,\"group_size\":128", "act-order");
+	found("\"quant_method\":\"gptq\",\"bits\":4,\"sym\":true,\"desc_act\":true,\"group_size\":-1");
+	found(GPTQ_MEMBERS("4", "128"));
+	refused("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4}},"
+		"\"b\":{\"weights\":{\"actorder\":\"group\"}}}",
+		"actorder in groups");
+	refused("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":{\"weights\":{\"actorder\":true}}}",
+		"actorder in groups");
+	found("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":{\"weights\":{\"actorder\":\"static\"}}}");
+}
+
+/* Members that vLLM asks for by name. */
+Test(scheme, members_that_are_absent)
+{
+	static const char *const gptq[] = { "\"bits\":4", "\"group_size\":128", "\"desc_act\":false", "\"sym\":true" };
+	static const char *const awq[] = { "\"bits\":4", "\"group_size\":128", "\"zero_point\":true" };
+	const struct {
+		const char *method, *const *members;
+		size_t n;
+	} methods[] = { { "gptq", gptq, LEN(gptq) }, { "awq", awq, LEN(awq) } };
+
+	for (size_t m = 0; m < LEN(methods); m++) {
+		for (size_t absent = 0; absent < methods[m].n; absent++) {
+			char members[300], want[100];
+			size_t len = (size_t)snprintf(members, sizeof(members), "\"quant_method\":\"%s\"",
+						      methods[m].method);
+			for (size_t i = 0; i < methods[m].n; i++) {
+				if (i != absent)
+					len += (size_t)snprintf(members + len, sizeof(members) - len, ",%s",
+								methods[m].members[i]);
+			}
+			snprintf(want, sizeof(want), "of '%s' has no %.*s,", methods[m].method,
+				 (int)strcspn(methods[m].members[absent] + 1, "\""), methods[m].members[absent] + 1);
+			refused(members, want);
+		}
+	}
+}
+
+Test(scheme, gptq_that_vllm_refuses)
+{
+	static const char base[] = "\"quant_method\":\"gptq\",\"desc_act\":false,";
+	static const struct {
+		const char *members, *part;
+	} cases[] = {
+		{ "\"bits\":4,\"group_size\":128,\"sym\":false", "sym false" },
+		{ "\"bits\":8,\"group_size\":128,\"sym\":false", "sym false" },
+		{ "\"bits\":3,\"group_size\":128,\"sym\":true", "3-bit gptq" },
+		{ "\"bits\":2,\"group_size\":128,\"sym\":true", "2-bit gptq" },
+		{ "\"bits\":\"4\",\"group_size\":128,\"sym\":true", "bits of 'gptq' is no number" },
+		{ "\"bits\":4,\"group_size\":16,\"sym\":true", "group_size 16 is refused" },
+		{ "\"bits\":4,\"group_size\":256,\"sym\":true", "group_size 256 is refused" },
+		{ "\"bits\":4,\"group_size\":\"128\",\"sym\":true", "group_size 128 is refused" },
+		{ "\"bits\":4,\"group_size\":128,\"sym\":true,\"dynamic\":{\"-:.*gate\":{},\"+:.*up\":{\"bits\":8}}",
+		  "dynamic rule '+:.*up' has its own bits" },
+		{ "\"bits\":4,\"group_size\":128,\"sym\":true,\"dynamic\":{\".*up\":{\"group_size\":64}}",
+		  "dynamic rule '.*up' has its own group_size" },
+	};
+	char members[300];
+
+	for (size_t i = 0; i < LEN(cases); i++) {
+		snprintf(members, sizeof(members), "%s%s", base, cases[i].members);
+		refused(members, cases[i].part);
+	}
+	found(GPTQ_MEMBERS("4", "64") ",\"dynamic\":{\"-:.*gate\":{\"bits\":8},\"+:.*up\":{}}");
+	found(GPTQ_MEMBERS("4", "32") ",\"dynamic\":null");
+}
+
+Test(scheme, awq_that_vllm_refuses)
+{
+	refused(AWQ_MEMBERS("8", "128"), "AWQ of other than 4 bits");
+	refused(AWQ_MEMBERS("\"4\"", "128"), "AWQ of other than 4 bits");
+	refused(AWQ_MEMBERS("3", "128"), "3-bit awq");
+	refused("\"quant_method\":\"awq\",\"w_bit\":8,\"q_group_size\":128,\"zero_point\":true",
+		"AWQ of other than 4 bits");
+	found("\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16,\"zero_point\":false");
+}
+
+Test(scheme, fp8_that_vllm_refuses)
+{
+	refused("\"quant_method\":\"fp8\",\"activation_scheme\":\"none\"", "neither static nor dynamic");
+	refused("\"quant_method\":\"fp8\",\"activation_scheme\":\"static\",\"weight_block_size\":[128,128]",
+		"in blocks");
+	found("\"quant_method\":\"fp8\",\"activation_scheme\":\"static\",\"weight_block_size\":null");
+	found("\"quant_method\":\"fp8\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,128]");
+}
+
+/* Groups by any name; of two widths of integers no tensor would say which it has. */
+Test(scheme, B157_groups_of_two_widths)
+{
+	static const char two[] =
+		"\"quant_method\":\"compressed-tensors\",\"config_groups\":{"
+		"\"W4A16\":{\"targets\":[\"re:.*mlp.*\"],\"weights\":{\"num_bits\":4,\"type\":\"int\"}},"
+		"\"%s\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":8,\"type\":\"%s\"}}}";
+	char members[400];
+
+	snprintf(members, sizeof(members), two, "W8A16", "int");
+	refused(members, "of 4 and of 8 bits");
+	snprintf(members, sizeof(members), two, "FP8", "float");
+	found(members);
+	cr_assert_eq(quant.bits, 4);
+}
+
+Test(scheme, sparse_weights)
+{
+	refused("\"quant_method\":\"compressed-tensors\",\"sparsity_config\":{\"format\":\"sparse-24-bitmask\","
+		"\"targets\":[\"Linear\"]}",
+		"sparsity_config");
+	found("\"quant_method\":\"compressed-tensors\",\"sparsity_config\":{\"format\":\"dense\",\"targets\":[]}");
+	found("\"quant_method\":\"compressed-tensors\",\"sparsity_config\":{}");
 }
 
 /* ---- ignore lists ---- */
@@ -332,9 +443,9 @@ static void check_storage(const struct sl_scheme *scheme, const struct sl_storag
 		  s->name);
 	for (unsigned i = 0; i < s->n_components; i++) {
 		const struct sl_component *c = &s->components[i];
-		cr_assert(c->stored && c->held && (c->stored[0] == '.' || c->stored[0] == '_'), "%s", s->name);
+		cr_assert(c->held && (!c->stored || c->stored[0] == '.' || c->stored[0] == '_'), "%s", s->name);
 		cr_assert(c->form != SL_SINGLE || c->need == SL_FILLED, "%s: %s", s->name, c->held);
-		for (unsigned other = 0; other < i; other++)
+		for (unsigned other = 0; c->stored && other < i; other++)
 			cr_assert_str_neq(c->stored, s->components[other].stored);
 	}
 }

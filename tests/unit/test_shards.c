@@ -727,3 +727,112 @@ Test(shards, index_without_files)
 	cr_assert(!sl_index_names(&index, "z"));
 	cr_assert(!index.has_total);
 }
+
+/* Whatever the hint is. */
+Test(shards, seek_near)
+{
+	static const char *const names[] = { "", "a", "aa", "b", "c", "ca", "d", "e", "zz" };
+
+	fixture_names("model.safetensors", "a", "b", "ba", "c", "d", "da", "db", "e", "f", "g", "z", NULL);
+	expect_open(1, 11);
+	for (size_t i = 0; i < LEN(names); i++) {
+		uint32_t want = sl_shards_seek(&shards, names[i]);
+		for (uint32_t hint = 0; hint < 14; hint++)
+			cr_assert_eq(sl_shards_seek_near(&shards, names[i], hint), want, "%s from %u", names[i], hint);
+		cr_assert_eq(sl_shards_seek_near(&shards, names[i], UINT32_MAX), want);
+		cr_assert(want == 11 || strcmp(shards.tensors[want].name, names[i]) >= 0);
+		cr_assert(want == 0 || strcmp(shards.tensors[want - 1].name, names[i]) < 0);
+	}
+}
+
+/* ---- an index read against the headers, or by itself ---- */
+
+#define N_NAMES 24
+
+/* An index of shards that it fits, mostly. */
+static size_t random_index(char *text, size_t cap)
+{
+	size_t len = (size_t)snprintf(text, cap, "{\n  \"metadata\": {\"total_size\": %d},\n  \"weight_map\": {",
+				      4 * N_NAMES - (rand() % 4 == 0));
+	const char *comma = "";
+
+	for (unsigned i = 0; i < N_NAMES; i++) {
+		unsigned shown = rand() % 60 ? i : (unsigned)rand() % N_NAMES, shard = rand() % 80 ? shown % 3 : 1;
+		if (rand() % 100 == 0)
+			continue;
+		len += (size_t)snprintf(text + len, cap - len,
+					"%s\n    \"layers.%02u.x\":%s\"model-0000%u-of-00003.safetensors\"", comma,
+					shown, rand() % 9 ? " " : "", shard + 1);
+		comma = ",";
+	}
+	return len + (size_t)snprintf(text + len, cap - len, "\n  }\n}%s", rand() % 2 ? "\n" : "");
+}
+
+static void three_shards(void)
+{
+	struct fixture_tensor tensors[N_NAMES];
+	static char names[N_NAMES][16];
+
+	for (unsigned shard = 0; shard < 3; shard++) {
+		unsigned n = 0;
+		char file[64];
+		for (unsigned i = shard; i < N_NAMES; i += 3) {
+			snprintf(names[i], sizeof(names[i]), "layers.%02u.x", i);
+			tensors[n++] =
+				(struct fixture_tensor){ .name = names[i], .dtype = "U8", .n_dims = 1, .shape = { 4 } };
+		}
+		snprintf(file, sizeof(file), "model-0000%u-of-00003.safetensors", shard + 1);
+		fixture_tensors(file, tensors, n);
+	}
+}
+
+/* What an opening said, as text. */
+static char *told(void)
+{
+	int ret = open_dir();
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	fprintf(out, "%d %s\n", ret, err.text);
+	for (uint32_t i = 0; !ret && i < shards.n_tensors; i++)
+		fprintf(out, "%s %s %zu\n", shards.tensors[i].name, shards.shards[shards.tensors[i].shard].name,
+			(size_t)shards.tensors[i].off);
+	for (const struct sl_note *note = shards.notes; !ret && note; note = note->next)
+		fprintf(out, "%s\n", note->text);
+	fclose(out);
+	return text;
+}
+
+/* With a mark of its encoding in front an index is not read against the headers (index_walk.c), and says the same. */
+Test(shards, both_ways_of_reading_an_index_say_the_same, .timeout = 120)
+{
+	static const char bytes[] = "\"\\{}[],: 0123456789eE.-+x\x01\xc3";
+	static char text[8192] = "\xEF\xBB\xBF";
+	unsigned n_good = 0;
+
+	srand(11);
+	three_shards();
+	for (unsigned round = 0; round < 3000; round++) {
+		size_t len = random_index(text + 3, sizeof(text) - 3);
+		for (int n = rand() % 3; n > 0 && round % 2; n--) {
+			size_t at = 3 + (size_t)rand() % len;
+			if (rand() % 3 == 0)
+				memmove(text + at, text + at + 1, 3 + len-- - at);
+			else
+				text[at] = bytes[(size_t)rand() % (sizeof(bytes) - 1)];
+		}
+		fixture_file(INDEX, text + 3, len);
+		char *one = told();
+		fixture_file(INDEX, text, len + 3);
+		char *other = told();
+		cr_assert_str_eq(one, other);
+		n_good += one[0] == '0';
+		free(one);
+		free(other);
+		sl_shards_close(&shards);
+		sl_arena_release(&arena);
+		sl_arena_init(&arena);
+	}
+	cr_assert(n_good > 500 && n_good < 2900, "%u good ones", n_good);
+}

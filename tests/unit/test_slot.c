@@ -15,9 +15,14 @@
 static struct slots *slots;
 static struct sl_error err;
 
+static void open_slots(enum slots_kind best)
+{
+	cr_assert_eq(slots_open(&slots, 16 * MiB, best, &err), 0, "%s", err.text);
+}
+
 static void setup(void)
 {
-	cr_assert_eq(slots_open(&slots, 16 * MiB, &err), 0, "%s", err.text);
+	open_slots(SLOTS_HUGE);
 }
 
 static void teardown(void)
@@ -76,7 +81,7 @@ static int open_again(const struct slot *slot)
 	return fd;
 }
 
-Test(slot, it_is_held_as_long_as_it_is_open_or_mapped)
+static void hold_and_let_go(void)
 {
 	struct slot *slot = open_slot(MiB);
 	void *map;
@@ -91,4 +96,20 @@ Test(slot, it_is_held_as_long_as_it_is_open_or_mapped)
 	munmap(map, MiB);
 	cr_assert(!slot_is_held(slot));
 	slot_close(slots, slot);
+}
+
+Test(slots, one_is_held_as_long_as_it_is_open_or_mapped)
+{
+	for (int best = 0; best < N_SLOTS_KINDS; best++) {
+		open_slots((enum slots_kind)best);
+		hold_and_let_go();
+		slots_close(slots);
+	}
+}
+
+Test(slots, what_they_are_made_of_is_told)
+{
+	open_slots(SLOTS_MEMFD);
+	cr_assert_str_eq(slots_what(slots), "memfd; it was asked for");
+	slots_close(slots);
 }

@@ -231,6 +231,24 @@ Test(split, layouts_that_make_no_sense)
 	sl_model_close(model);
 }
 
+/* What a release does not have is refused with its layouts, and for it alone. */
+Test(split, architectures_that_a_release_lacks)
+{
+	const struct family *f = family_find("falcon-7b");
+
+	family_build(f, &f->sizes, "BF16", "bfloat16", false, ",\"architectures\":[\"RWForCausalLM\"]");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	checkpoint_view_refused(model, "vllm/tp1", "RWForCausalLM in vLLM", "since 0.29", NULL);
+	sl_view_close(checkpoint_view(model, "vllm@0.28/tp1", 0, 0));
+	sl_view_close(checkpoint_view(model, "hf/tp1", 0, 0));
+	sl_model_close(model);
+	for (unsigned e = 0; e < SL_N_ENGINES; e++) {
+		for (const struct sl_lack *l = sl_engines[e].lacks; l && l->architecture; l++)
+			cr_assert(l->why && strstr(l->architecture, "For"), "%s", sl_engines[e].name);
+	}
+}
+
 Test(split, layouts_of_a_family)
 {
 	struct sl_model *model = family_open(family_find("gpt2"), "BF16", "bfloat16", true);

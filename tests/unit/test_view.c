@@ -535,6 +535,35 @@ Test(view, B90_tied_head_of_the_last_stage)
 }
 
 /* What a stage has no part in is still checked. */
+/* Families that vLLM gives a head of their own whatever config.json says: it holds both, and the head is the embedding. */
+Test(view, B90_tied_in_families_with_a_head_of_their_own)
+{
+	for (unsigned i = 0; i < n_families; i++) {
+		const struct family *f = &families[i];
+		if (!f->untied)
+			continue;
+		struct sl_model *model = family_open(f, "BF16", "bfloat16", true);
+		cr_assert(checkpoint_has_note(model, "a head of its own"), "%s", f->name);
+		struct sl_view *only = checkpoint_view(model, "vllm/tp2", 0, 1),
+			       *first = checkpoint_view(model, "vllm/tp2-pp2", 0, 1),
+			       *last = checkpoint_view(model, "vllm/tp2-pp2", 1, 1),
+			       *hf = checkpoint_view(model, "hf/tp1", 0, 0);
+		checkpoint_expect(only, "model.embed_tokens.weight", "model.embed_tokens.weight[64:67] zeros[61]");
+		checkpoint_expect(only, "lm_head.weight", "model.embed_tokens.weight[64:67] zeros[61]");
+		checkpoint_expect(first, "model.embed_tokens.weight", "model.embed_tokens.weight[64:67] zeros[61]");
+		checkpoint_expect(last, "lm_head.weight", "model.embed_tokens.weight[64:67] zeros[61]");
+		cr_assert(!sl_view_find(first, "lm_head.weight") && !sl_view_find(last, "model.embed_tokens.weight"));
+		cr_assert(!sl_view_find(hf, "lm_head.weight"), "hf/ has what is stored");
+		sl_view_close(only);
+		sl_view_close(first);
+		sl_view_close(last);
+		sl_view_close(hf);
+		sl_model_close(model);
+		checkpoint_teardown();
+		checkpoint_setup();
+	}
+}
+
 Test(view, B108_missing_on_one_stage_is_missing_for_all)
 {
 	struct sizes sizes = { 4, 16, 4, 4, 4, 16, 64, 0 };
