@@ -35,11 +35,6 @@ static bool suits_marlin(const struct sl_module *module, uint64_t n, uint64_t k)
 	return n % 64 == 0 && k % 128 == 0 && (group == 0 || group == 32 || group == 64 || group == 128);
 }
 
-static bool suits_gptq(const struct sl_module *module, uint64_t n, uint64_t k)
-{
-	return module->quant->symmetric && suits_marlin(module, n, k);
-}
-
 /* compressed-tensors with FP8 activations; quant_method "fp8" has another way with scales. */
 static bool is_w8a8(const struct sl_module *module, uint64_t n, uint64_t k)
 {
@@ -56,7 +51,7 @@ static bool is_w8a8(const struct sl_module *module, uint64_t n, uint64_t k)
 /* Biases stay in their order: the recipe does not get them. */
 #define MARLIN(format, fits, name, gone) \
 	{ ROW(format, SL_LINEAR, NVIDIA), .says = "Marlin", .when = fits, .steps = { { .recipe = name, .in = "bias=" } }, .drops = gone }
-#define NO_MARLIN "SGLang's Marlin takes symmetric integers in groups of 32, 64, 128 or none, rows in 64s and columns in 128s"
+#define NO_MARLIN "SGLang's Marlin takes groups of 32, 64, 128 or none, rows in 64s and columns in 128s"
 
 /* To add a format or a GPU: a row; the first that fits counts. */
 const struct sl_choice sl_sglang_choices[] = {
@@ -68,7 +63,7 @@ const struct sl_choice sl_sglang_choices[] = {
 	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM89) | GPU(SM90), "Triton or DeepGEMM"),
 	W8A8("FP8 per tensor", "fp8_tensor"),
 	W8A8("FP8 per channel", "fp8_channel"),
-	MARLIN("GPTQ", suits_gptq, "marlin_gptq", "qzeros|g_idx"),
+	MARLIN("GPTQ", suits_marlin, "marlin_gptq", "qzeros|g_idx"),
 	NOT("GPTQ", SL_LINEAR, NVIDIA, NO_MARLIN),
 	MARLIN("AWQ", suits_marlin, "marlin_awq", NULL),
 	NOT("AWQ", SL_LINEAR, NVIDIA, NO_MARLIN),
@@ -161,6 +156,11 @@ static int check_model(const struct sl_model *model, struct sl_error *err)
 	if (!is_known(model->config.architecture))
 		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
+	if (model->tied && (model->arch->flags & SL_OWN_HEAD))
+		return sl_fail(
+			err, EINVAL,
+			"config.json ties the head: what SGLang holds of a %s with that has not been compared yet",
+			model->config.architecture);
 	return check_cache(model, err);
 }
 

@@ -385,11 +385,9 @@ static uint64_t group_size(const struct sl_json *json, uint32_t object)
 
 static void read_kinds(struct sl_quant *quant, const struct sl_json *json)
 {
-	uint32_t sym = sl_json_member(json, quant->object, "sym"),
-		 cache = sl_json_member(json, quant->object, "kv_cache_scheme"),
+	uint32_t cache = sl_json_member(json, quant->object, "kv_cache_scheme"),
 		 groups = groups_of(json, quant->object), first = groups ? sl_json_first(json, groups) : 0;
 
-	quant->symmetric = sym && json->tokens[sym].type == SL_JSON_TRUE;
 	quant->weight_only = first && said_of(json, first, "weights") && !said_of(json, first, "input_activations");
 	quant->cache = cache && json->tokens[cache].type == SL_JSON_OBJECT;
 }

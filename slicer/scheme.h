@@ -137,7 +137,6 @@ struct sl_quant {
 	uint64_t group;	   /* group_size: columns that share a scale; 0: not said, or all of them */
 	uint64_t block[2]; /* weight_block_size: rows, columns; 0: not said */
 	float fill;	   /* of SL_SINGLE components: activation_scale_ub */
-	bool symmetric;	   /* GPTQ's "sym": zeros stand in the middle */
 	bool weight_only;  /* compressed-tensors: activations stay as they are */
 	bool cache;	   /* a kv_cache_scheme: the KV cache has scales */
 };

@@ -180,7 +180,7 @@ Test(sglang, families_that_nobody_has_compared)
 {
 	given("falcon-7b", "BF16", "bfloat16", false, "");
 	opened();
-	refused("sglang/tp1", "what SGLang holds of RWForCausalLM has not been compared yet");
+	refused("sglang/tp1", "what SGLang holds of FalconForCausalLM has not been compared yet");
 }
 
 Test(sglang, the_shared_expert_is_the_last_routed_one)
@@ -359,27 +359,17 @@ Test(sglang, formats_that_it_takes_otherwise)
 
 Test(sglang, integers_that_its_marlin_does_not_take)
 {
-	refused_format("gptq", "SGLang's Marlin takes symmetric integers in groups of 32, 64, 128");
-	refused_format("awq", "SGLang's Marlin takes symmetric integers in groups of 32, 64, 128");
-	refused_format("w4a16", "SGLang's Marlin takes symmetric integers in groups of 32, 64, 128");
-	refused_format("gptq-8", "SGLang's Marlin takes symmetric integers");
+	refused_format("awq", "SGLang's Marlin takes groups of 32, 64, 128");
+	refused_format("w4a16", "SGLang's Marlin takes groups of 32, 64, 128");
 }
 
-static void given_gptq(const char *sym)
-{
-	char config[200];
-
-	snprintf(
-		config, sizeof(config),
-		",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":false%s}",
-		sym);
-	given_format("llama", "gptq-8", config);
-	opened();
-}
+#define GPTQ_8 \
+	",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":false,\"sym\":true}"
 
 Test(sglang, GPTQ_without_zeros_and_groups)
 {
-	given_gptq(",\"sym\":true");
+	given_format("llama", "gptq-8", GPTQ_8);
+	opened();
 	struct sl_view *view = checkpoint_view(model, "sglang/tp1", 0, 0);
 	const struct sl_output *out = sl_view_find(view, ATTN "qkv_proj.qweight");
 	cr_assert(out && out->made && strcmp(out->made->name, "marlin_gptq") == 0);
@@ -390,19 +380,12 @@ Test(sglang, GPTQ_without_zeros_and_groups)
 	sl_model_close(model);
 }
 
-Test(sglang, GPTQ_that_is_not_symmetric)
-{
-	given_gptq(",\"sym\":false");
-	refused("sglang/tp1", "SGLang's Marlin takes symmetric integers");
-}
-
 /* k and v have 32 rows each; with q they are 192. */
 Test(sglang, rows_of_fused_matrices_count_together)
 {
 	static const struct sizes sizes = { 1, 128, 8, 2, 16, 128, 64, 0 };
 
-	family_build(family_find("llama"), &sizes, "BF16", "bfloat16", false,
-		     ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"sym\":true}");
+	family_build(family_find("llama"), &sizes, "BF16", "bfloat16", false, GPTQ_8);
 	linear_quantise(format_find("gptq-8"), "_proj.weight");
 	opened();
 	cr_expect(holds("sglang/tp1", 0, ATTN "qkv_proj.qweight"));
@@ -412,8 +395,16 @@ Test(sglang, rows_of_fused_matrices_count_together)
 /* Two ranks have 64 columns of o_proj each. */
 Test(sglang, GPTQ_of_too_few_columns)
 {
-	given_gptq(",\"sym\":true");
-	refused("sglang/tp2", "self_attn.o_proj: GPTQ for sm90: SGLang's Marlin takes symmetric integers");
+	given_format("llama", "gptq-8", GPTQ_8);
+	opened();
+	refused("sglang/tp2", "self_attn.o_proj: GPTQ for sm90: SGLang's Marlin takes groups of 32");
+}
+
+Test(sglang, a_tied_head_where_vLLM_has_one_of_its_own)
+{
+	given("glm4-moe", "BF16", "bfloat16", false, ",\"tie_word_embeddings\":true");
+	opened();
+	refused("sglang/tp1", "config.json ties the head: what SGLang holds of a Glm4MoeForCausalLM with that");
 }
 
 Test(sglang, experts_on_a_GPU_that_nobody_has_compared)
