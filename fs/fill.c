@@ -2,7 +2,9 @@
  * fill.c - cutting pieces into units, and the two kinds of unit: a window of the source, scattered; a stretch of one piece,
  * made by the slicer.
  *
- * A window is mapped, with all its pages, just for its copying: page tables of a whole model would take a 512th of its size.
+ * A window is mapped just for its copying: page tables of a whole model would take a 512th of its size. The copying itself
+ * faults its pages in, sixteen at a time: to populate the mapping first walks all of them once more, and MAP_POPULATE tries for
+ * ever to read one that cannot be read.
  * Where its pages are not in the cache yet, the kernel is told to read them and the next windows in large requests: page
  * faults would ask for 128 KiB at a time, and wait for each.
  */
@@ -422,8 +424,6 @@ static int scatter(struct work *work)
 	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE, shard->fd, (off_t)unit->start);
 	if (map == MAP_FAILED)
 		return sl_fail(work->err, errno, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(errno));
-	/* Not MAP_POPULATE, which tries for ever to read a page that cannot be read. If this fails, the copying will tell. */
-	madvise(map, len, MADV_POPULATE_READ);
 	work->window = map;
 	rc = run_guarded(work, copy_window);
 	munmap(map, len);

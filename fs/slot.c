@@ -157,14 +157,20 @@ bool slots_have_room(const struct slots *slots, uint64_t size, const struct slot
 
 /* ---- one slot ---- */
 
+bool slot_fits(const struct slot *slot, uint64_t size)
+{
+	return slot->capacity == capacity_of(size);
+}
+
 static int map(struct slot *slot, uint64_t size, struct sl_error *err)
 {
 	void *bytes;
 
-	if (ftruncate(slot->fd, (off_t)size))
+	/* Even to the size that it has, this would split the last huge page. */
+	if (slot->size != size && ftruncate(slot->fd, (off_t)size))
 		return sl_fail(err, errno, "no memory for a file of %" PRIu64 " bytes: %s", size, strerror(errno));
 	slot->size = size;
-	if (slot->bytes && slot->capacity == capacity_of(size))
+	if (slot->bytes && slot_fits(slot, size))
 		return 0;
 	if (slot->bytes)
 		munmap(slot->bytes, slot->capacity);

@@ -44,6 +44,9 @@ uint64_t slots_used(const struct slots *slots);
 /* Would a new slot of that size fit? And one in place of `old` (may be NULL)? */
 bool slots_have_room(const struct slots *slots, uint64_t size, const struct slot *old);
 
+/* Can it become one of that size without giving pages back, or needing new ones? */
+bool slot_fits(const struct slot *slot, uint64_t size);
+
 /* A new slot for a file of `size` bytes, which must fit. Its bytes are undefined. */
 int slot_open(struct slot **out, struct slots *slots, uint64_t size, struct sl_error *err) SL_MUST_CHECK;
 /* Make it one for a file of another size, which must fit in its place. Nobody may hold it. On failure it is closed. */

@@ -37,33 +37,51 @@ static void drop_slot(struct stage *stage, struct slot *slot)
 	slot_close(stage->slots, slot);
 }
 
-/* Loads go round: of a line the part that was read last will be wanted last. Of several lines the one whose reader has
- * been quiet the longest loses first. */
-static bool is_better_victim(const struct part *a, const struct part *b)
+/* A slot that is wanted: of that size, at that time. */
+struct wish {
+	uint64_t size, now;
+};
+
+static bool is_idle(const struct line *line, uint64_t now)
 {
-	if (!b || a->line != b->line)
-		return !b || a->line->seen < b->line->seen;
+	return now >= line->seen + LINE_IDLE_NS;
+}
+
+/* Lines whose readers have gone lose first. Then a slot of the right size: another one would give pages back that the next
+ * part wants again, and to clear new ones costs more than to copy into them. Loads go round: of a line the part that was
+ * read last will be wanted last. Of several lines the one whose reader has been quiet the longest loses first. */
+static bool is_better_victim(const struct part *a, const struct part *b, const struct wish *wish)
+{
+	bool idle = is_idle(a->line, wish->now), fits = slot_fits(a->slot, wish->size);
+
+	if (!b || idle != is_idle(b->line, wish->now))
+		return !b || idle;
+	if (fits != slot_fits(b->slot, wish->size))
+		return fits;
+	if (a->line != b->line)
+		return a->line->seen < b->line->seen;
 	return line_ahead(a) > line_ahead(b);
 }
 
 /* The part of `line` that may best lose its slot: not open, not wanted soon, and not found to be held in this search; or
  * `best`. */
-static struct part *better_victim(const struct stage *stage, struct line *line, struct part *best, uint64_t now)
+static struct part *better_victim(const struct stage *stage, struct line *line, struct part *best,
+				  const struct wish *wish)
 {
 	for (uint32_t i = 0; i < line->n_parts; i++) {
 		struct part *part = &line->parts[i];
 
 		if (part->state == PART_FULL && !part->n_opens && part->tested != stage->clock &&
-		    !line_claims(line, i, now) && is_better_victim(part, best))
+		    !line_claims(line, i, wish->now) && is_better_victim(part, best, wish))
 			best = part;
 	}
 	return best;
 }
 
 /* Take the slot of a part that nobody reads any more; NULL when there is none. */
-static struct slot *take_from_victim(struct stage *stage)
+static struct slot *take_from_victim(struct stage *stage, uint64_t size)
 {
-	uint64_t now = stage_now();
+	struct wish wish = { size, stage_now() };
 
 	stage->clock++;
 	for (;;) {
@@ -71,7 +89,7 @@ static struct slot *take_from_victim(struct stage *stage)
 		struct slot *slot;
 
 		for (struct line *line = stage->lines; line; line = line->next)
-			victim = better_victim(stage, line, victim, now);
+			victim = better_victim(stage, line, victim, &wish);
 		if (!victim)
 			return NULL;
 		slot = victim->slot;
@@ -109,7 +127,7 @@ static struct slot *take_slot(struct stage *stage, uint64_t size)
 	struct slot *slot = NULL;
 
 	while (!has_memory(stage, size)) {
-		slot = take_from_victim(stage);
+		slot = take_from_victim(stage, size);
 		if (!slot)
 			return NULL;
 		if (slots_have_room(stage->slots, size, slot))

@@ -9,6 +9,9 @@
 #   warm          all of it has been staged before
 #   streaming     -o stage=off: through FUSE and its page cache
 #   limit         the two copies that staging makes, without FUSE (tests/bench/limit.c)
+#   cold          nothing of the source is cached; beside it stands the source itself, read by one reader: a disk below a
+#                 virtual machine may have cached what was written last, so exported files are no fair neighbour
+#   vLLM, …       where they are installed: in RANKFS_ENGINES (tests/engines/install.sh), else for PYTHON
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,6 +19,8 @@ RANKFS=${RANKFS:-$PWD/build/release/rankfs}
 PYTHON=${PYTHON:-python3}
 CC=${CC:-cc}
 cache=${RANKFS_BENCH:-${XDG_CACHE_HOME:-$HOME/.cache}/rankfs-bench}
+engines=${RANKFS_ENGINES:-${XDG_CACHE_HOME:-$HOME/.cache}/rankfs-engines}/bin/python
+[ -x "$engines" ] || engines=$PYTHON
 rounds=5
 name=full
 layouts='1x1 2x1 8x1 2x2 8x8' # ranks of a layout x those that load at once
@@ -43,7 +48,7 @@ cleanup()
 trap cleanup EXIT
 trap 'exit 1' HUP INT TERM
 
-for tool in noise load limit cost; do
+for tool in noise load limit cost first; do
 	$CC -O2 -std=gnu11 -D_GNU_SOURCE -o "$work/$tool" tests/bench/$tool.c -pthread
 done
 
@@ -131,6 +136,90 @@ seconds()
 	for _ in 1 2 3; do "$work/cost" "$@"; done | sort -n | sed -n '2s/ .*//p'
 }
 
+# What the kernel has cached of files is dropped.
+evict()
+{
+	local file
+	for file in "$@"; do dd if="$file" iflag=nocache count=0 status=none; done
+}
+export -f evict
+
+# list_both RANKS: the source by one reader, and the mount.
+list_both()
+{
+	printf '0 %s\n' "$source"/*.safetensors >"$work/plain.list"
+	list "$mnt/vllm/$layout" "$1" >"$work/mount.list"
+}
+
+# Which of them comes first may find something cached below this machine: each does once.
+compare_cold()
+{
+	local a b c d ranks=$1 before="umount $mnt; evict $source/*.safetensors; $RANKFS $source $mnt"
+	layout=tp$2
+	mount_rankfs
+	list_both "$ranks"
+	read -r a b < <(BEFORE="bash -c '$before'" "$work/load" read 1 "$work/plain.list" "$work/mount.list")
+	read -r c d < <(BEFORE="bash -c '$before'" "$work/load" read 1 "$work/mount.list" "$work/plain.list")
+	a=$(awk -v a="$a" -v d="$d" 'BEGIN { printf "%.3f", (a + d) / 2 }')
+	b=$(awk -v b="$b" -v c="$c" 'BEGIN { printf "%.3f", (b + c) / 2 }')
+	row "cold disk, read, $layout, $ranks rank(s)" "$a" "$b" "$(ratio "$a" "$b")"
+}
+
+# What a load costs its daemon: bytes from the disk beside those of the source (MB), and memory that is no staged file (MiB).
+compare_costs()
+{
+	local pid ranks=$1 model
+	layout=tp$2
+	umount "$mnt" 2>/dev/null || :
+	evict "$source"/*.safetensors
+	"$RANKFS" -f "$source" "$mnt" 2>/dev/null &
+	pid=$!
+	while ! test -e "$mnt/vllm/$layout"; do sleep 0.1; done
+	list_both "$ranks"
+	"$work/load" mmap 1 "$work/mount.list" >/dev/null
+	model=$(cat "$source"/*.safetensors | wc -c | awk '{ printf "%.1f", $1 / 1e6 }')
+	set -- "$(awk '/^read_bytes/ { printf "%.1f", $2 / 1e6 }' /proc/$pid/io)" \
+		"$(awk '/^Rss(Anon|File)/ { kib += $2 } END { printf "%.1f", kib / 1024 }' /proc/$pid/status)"
+	row "from a cold disk, $layout, $ranks rank(s) (MB)" "$model" "$1" "$(ratio "$model" "$1")"
+	row "memory of the daemon but for staged files (MiB)" - "$2" -
+	umount "$mnt"
+	wait $pid
+}
+
+# The median open of a file, to its first byte (ms).
+compare_first()
+{
+	local a b
+	layout=tp1
+	mkdir -p "$plain"
+	"$RANKFS" export "$source" vllm/tp1 "$plain" >/dev/null 2>&1
+	mount_rankfs -o stage=64G
+	a=$("$work/first" read 1 "$plain"/*.safetensors)
+	b=$("$work/first" read 1 "$mnt"/vllm/tp1/*.safetensors)
+	row "open to first byte, not foreseen (ms)" "${a#* }" "${b#* }" -
+	cat $(ls -v "$mnt"/vllm/tp1/*.safetensors) $(ls -v "$mnt"/vllm/tp1/*.safetensors) >/dev/null
+	a=$("$work/first" read 1 "$plain"/*.safetensors)
+	b=$("$work/first" read 1 "$mnt"/vllm/tp1/*.safetensors)
+	row "open to first byte, staged (ms)" "${a#* }" "${b#* }" -
+	rm -rf "$plain"
+}
+
+# As engines begin: the headers of all parts of all ranks of a large model.
+header_costs()
+{
+	local method files
+	checkpoint 405b llama-3.1-405b
+	for method in read mmap; do
+		umount "$mnt" 2>/dev/null || :
+		"$RANKFS" "$cache/405b" "$mnt"
+		files=$(find "$mnt/vllm/tp8" -name '*.safetensors')
+		row "$(wc -w <<<"$files") headers of llama-3.1-405b tp8, $method (s, requests)" - \
+			"$("$work/first" $method - $files | cut -d' ' -f1)" \
+			"$(awk '/^rankfs_reads_total/ { n += $2 } END { print n }' "$mnt/.rankfs/stats")"
+	done
+	umount "$mnt"
+}
+
 machine()
 {
 	echo "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $(nproc) processors," \
@@ -166,19 +255,54 @@ compare_copies()
 	rm -rf "$plain"
 }
 
-compare_safetensors()
+# engine HOW DIRECTORY…: seconds, the median of three, or why not.
+engine()
 {
-	"$PYTHON" -c 'import safetensors.torch' 2>/dev/null || return 0
-	local a b files
+	local seconds
+	for _ in 1 2 3; do seconds=$("$engines" tests/bench/engine.py "$@" 2>/dev/null | tail -n 1) && echo "$seconds"; done |
+		sort -n | sed -n 2p | grep . || echo "${seconds:-not installed}"
+}
+
+# engine_row LABEL: from $a and $b.
+engine_row()
+{
+	case $a in
+	not*) row "$1 (s)" - "$a" - ;;
+	*) row "$1 (s)" "$a" "$b" "$(ratio "$b" "$a")" ;;
+	esac
+}
+
+# The libraries that read files, on the exported files and on the mount, where all but a few parts are made anew.
+compare_libraries()
+{
+	local a b how
 	mkdir -p "$plain"
 	"$RANKFS" export "$source" vllm/tp1 "$plain" >/dev/null 2>&1
-	mount_rankfs -o stage="$(few_parts 1)"
-	files='import sys, glob, safetensors.torch as s
-for path in sorted(glob.glob(sys.argv[1] + "/*.safetensors")): s.load_file(path)'
-	a=$(seconds "$PYTHON" -c "$files" "$plain")
-	b=$(seconds "$PYTHON" -c "$files" "$mnt/vllm/tp1")
-	row "safetensors.torch.load_file (s)" "$a" "$b" "$(ratio "$b" "$a")"
+	for how in safetensors fastsafetensors runai-model-streamer; do
+		mount_rankfs -o stage="$(few_parts 1)"
+		a=$(engine $how "$plain")
+		b=$(engine $how "$mnt/vllm/tp1")
+		engine_row "$how"
+	done
 	rm -rf "$plain"
+}
+
+# vLLM's own figure: the loader that slices the source, and exported files, beside the mount.
+compare_vllm()
+{
+	local a b plainly tp
+	for tp in 1 2; do
+		mkdir -p "$plain"
+		"$RANKFS" export "$source" vllm/tp$tp "$plain" >/dev/null 2>&1
+		mount_rankfs
+		a=$(engine vllm "$source" $tp auto)
+		[[ $a == not* ]] || plainly=$(engine vllm "$plain" $tp sharded_state)
+		[[ $a == not* ]] || b=$(engine vllm "$mnt/vllm/tp$tp" $tp sharded_state)
+		engine_row "vLLM, tp$tp, loading weights: default loader, mount"
+		[[ $a == not* ]] || a=$plainly
+		engine_row "vLLM, tp$tp, loading weights: exported files, mount"
+		rm -rf "$plain"
+	done
 }
 
 # cost_row LABEL COMMAND…: the median of seven runs by processor time, as "SECONDS MIB".
@@ -216,6 +340,11 @@ row "" "plain" "rankfs" "ratio"
 row "---" "---" "---" "---"
 compare_limit
 for pair in $layouts; do compare_layout "${pair#*x}" "${pair%x*}"; done
+compare_first
+header_costs
 compare_copies
-compare_safetensors
+compare_costs 8 8
+[ "$name" = quick ] || for pair in 1x1 8x8; do compare_cold "${pair#*x}" "${pair%x*}"; done
+compare_libraries
+[ "$name" = quick ] || compare_vllm
 plan_costs

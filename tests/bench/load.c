@@ -5,7 +5,7 @@
  * buffer that has been touched before, through read(2) in 4 MiB requests or through a mapping in 1 MiB blocks. Lists are
  * read in turn, ROUNDS times after a round to warm up; printed is the median of each in GB/s, on one line.
  *
- * BEFORE, in the environment, is a command that is run before each list but the first, and not timed.
+ * BEFORE, in the environment, is a command that is run before each list, and not timed.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -178,7 +178,7 @@ int main(int argc, char **argv)
 		for (int i = 0; i < n; i++) {
 			double speed;
 
-			if (i && before && system(before))
+			if (before && system(before))
 				fail(before);
 			speed = load(&lists[i], buffers);
 			if (round >= 0)
