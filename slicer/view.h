@@ -27,6 +27,7 @@ struct sl_output {
 	uint64_t off;	  /* of its bytes in that file */
 	const struct sl_piece *pieces; /* in that file: piece.off counts from the start of the file */
 	uint32_t n_pieces;	       /* 0 for an empty tensor */
+	uint32_t stored; /* 1 + index of the stored tensor of which it is a block; 0: it is none, or nobody asks */
 };
 
 struct sl_view {
