@@ -16,10 +16,13 @@ static const char *const known[] = {
 	"OPTForCausalLM",   "MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV2ForCausalLM",
 };
 
-static bool is_known(const char *architecture)
+/* To add an architecture that SGLang does not run at all: a row. */
+static const char *const absent[] = { "FalconForCausalLM", "RWForCausalLM" };
+
+static bool is_among(const char *const *list, size_t n, const char *name)
 {
-	for (size_t i = 0; i < SL_COUNT(known) && architecture; i++) {
-		if (strcmp(known[i], architecture) == 0)
+	for (size_t i = 0; i < n && name; i++) {
+		if (strcmp(list[i], name) == 0)
 			return true;
 	}
 	return false;
@@ -28,7 +31,13 @@ static bool is_known(const char *architecture)
 int sl_sglang_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		    struct sl_error *err)
 {
-	if (!is_known(model->config.architecture))
+	if (is_among(absent, SL_COUNT(absent), model->config.architecture))
+		return sl_fail(err, EINVAL, "SGLang has no %s", model->config.architecture);
+	if (strcmp(model->quant.scheme->method, "modelopt") == 0)
+		return sl_fail(
+			err, EINVAL,
+			"SGLang reads ModelOpt checkpoints with a loader of its own, never with sharded_state: point it at source/");
+	if (!is_among(known, SL_COUNT(known), model->config.architecture))
 		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
 	if (model->quant.scheme != sl_schemes[0])
