@@ -97,13 +97,18 @@ int sl_airllm_plan(struct sl_plan *plan)
 
 char *sl_airllm_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
 {
-	const struct sl_output *tensor = plan->tensors;
+	uint32_t low = 0, high = plan->n_tensors - 1; /* the file's first tensor: files follow one another */
 
 	(void)n;
-	while (tensor->file != i)
-		tensor++;
-	return sl_arena_printf(&plan->view->arena, "splitted_model/%.*s.safetensors", (int)module_len(tensor->name),
-			       tensor->name);
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (plan->tensors[middle].file < i)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	const char *name = plan->tensors[low].name;
+	return sl_arena_printf(&plan->view->arena, "splitted_model/%.*s.safetensors", (int)module_len(name), name);
 }
 
 /* The files that say that a module is complete, and an index: AirLLM asks it which layers there are. */

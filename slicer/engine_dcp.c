@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ENTRY = 96 }; /* about the bytes of what is said of a tensor */
+
 /* How a tensor of a row is cut, and whether it is in another rank's file: the same for all of that shape, as experts are. */
 struct decision {
 	const struct sl_weight *row;
@@ -262,7 +264,7 @@ char *sl_dcp_name(const struct sl_plan *plan, uint32_t i, uint32_t n)
 /* Where a block begins in its tensor: the place of its first byte, axis by axis. */
 static void write_offsets(struct sl_text *text, const struct sl_plan *plan, const struct sl_output *output)
 {
-	const struct sl_tensor *t = sl_shards_find(&plan->model->shards, output->name);
+	const struct sl_tensor *t = &plan->model->shards.tensors[output->stored - 1];
 	uint32_t first = plan->first_piece[output - plan->tensors];
 	uint64_t at = output->len ? (plan->pieces[first].src - t->off) * 8 / sl_dtypes[t->dtype].bits : 0, inner = 1;
 
@@ -283,18 +285,19 @@ void sl_dcp_metadata(const struct sl_plan *plan, struct sl_output *const *tensor
 {
 	struct sl_text info = SL_TEXT_INIT;
 
+	sl_text_reserve(&info, (size_t)n * ENTRY);
 	for (uint32_t i = 0; i < n; i++) {
-		sl_text_printf(&info, "%s", i ? ", " : "{");
+		sl_text_put(&info, i ? ", " : "{");
 		sl_text_json_string(&info, tensors[i]->name);
-		sl_text_printf(&info, ": {\"saved_offsets\": ");
+		sl_text_put(&info, ": {\"saved_offsets\": ");
 		write_offsets(&info, plan, tensors[i]);
-		sl_text_printf(&info, "}");
+		sl_text_put(&info, "}");
 	}
-	sl_text_printf(&info, "}");
-	sl_text_printf(text, "\"__metadata__\":{\"DCP_SHARDING_INFO\":");
+	sl_text_put(&info, "}");
+	sl_text_put(text, "\"__metadata__\":{\"DCP_SHARDING_INFO\":");
 	if (!info.failed)
 		sl_text_json_string(text, info.bytes);
 	text->failed |= info.failed;
-	sl_text_printf(text, ",\"DCP_VERSION\":\"1.0\",\"format\":\"pt\"}");
+	sl_text_put(text, ",\"DCP_VERSION\":\"1.0\",\"format\":\"pt\"}");
 	sl_text_release(&info);
 }

@@ -21,6 +21,7 @@
 
 /* Axes; of UNSCALED rows the product with their scales takes the place of both. */
 enum { UNKNOWN = -2, WHOLE = -1, ROWS = 0, COLUMNS = 1, UNSCALED };
+enum { PART_MAX = 32, PARTS_MAX = 32 }; /* bytes of a part's name, with the NUL; parts of a release */
 
 struct part {
 	const char *stored, *held;
@@ -82,6 +83,8 @@ static const struct release {
 };
 /* clang-format on */
 
+_Static_assert(SL_COUNT(renamed_parts) <= PARTS_MAX && SL_COUNT(original_parts) <= PARTS_MAX, "too many parts");
+
 /* A stored name taken apart: what it becomes, and what happens to the tensor. */
 struct renamed {
 	char name[SL_MODULE_NAME_MAX];
@@ -101,12 +104,29 @@ static const struct release *find_release(const struct sl_model *model)
 	return NULL;
 }
 
-static const struct part *find_part(const struct release *release, const char *text, size_t len)
+/* A release's parts by the length of their stored name: a model has a hundred thousand names, of half a dozen parts each. */
+struct parts {
+	const struct release *release;
+	uint8_t first[PART_MAX],
+		next[PARTS_MAX + 1]; /* 1 + index of the first part of a length, and of the one behind a part */
+};
+
+static void sort_parts(struct parts *parts, const struct release *release)
 {
-	for (size_t i = 0; i < release->n_parts; i++) {
-		const char *stored = release->parts[i].stored;
-		if (stored[0] == text[0] && strncmp(stored, text, len) == 0 && stored[len] == '\0')
-			return &release->parts[i];
+	*parts = (struct parts){ .release = release };
+	for (size_t i = release->n_parts; i > 0; i--) {
+		size_t len = strlen(release->parts[i - 1].stored);
+		parts->next[i] = parts->first[len];
+		parts->first[len] = (uint8_t)i;
+	}
+}
+
+static const struct part *find_part(const struct parts *parts, const char *text, size_t len)
+{
+	for (size_t i = len < PART_MAX ? parts->first[len] : 0; i > 0; i = parts->next[i]) {
+		const struct part *part = &parts->release->parts[i - 1];
+		if (memcmp(part->stored, text, len) == 0)
+			return part;
 	}
 	return NULL;
 }
@@ -147,18 +167,21 @@ static void heed_part(const struct release *release, const struct part *part, bo
 		to->axis = ROWS;
 }
 
-static int rename_tensor(const struct release *release, const struct sl_tensor *tensor, struct renamed *to,
+static int rename_tensor(const struct parts *parts, const struct sl_tensor *tensor, struct renamed *to,
 			 struct sl_error *err)
 {
+	const struct release *release = parts->release;
 	const char *at = tensor->name + (strncmp(tensor->name, "model.", 6) == 0 ? 6 : 0);
 	bool of_experts = false, is_last = false;
 	size_t used = 0, len;
 
-	*to = (struct renamed){ .axis = release->original ? WHOLE : UNKNOWN, .expert = UINT64_MAX };
+	to->axis = release->original ? WHOLE : UNKNOWN;
+	to->unscaled = false;
+	to->expert = UINT64_MAX;
 	for (;; at += len + 1) {
-		len = strcspn(at, ".");
+		len = (size_t)(strchrnul(at, '.') - at);
 		is_last = at[len] == '\0';
-		const struct part *part = find_part(release, at, len);
+		const struct part *part = find_part(parts, at, len);
 		used = append_part(to->name, used, part ? part->held : at, part ? strlen(part->held) : len);
 		heed_part(release, part, is_last, to);
 		if (is_last)
@@ -298,13 +321,15 @@ static int add_tensor(struct sl_plan *plan, const struct sl_tensor *tensor, cons
 static int check_fp8(const struct sl_model *model, struct sl_error *err)
 {
 	const struct release *release = find_release(model);
+	struct parts parts;
 	bool found = false;
 	int ret = 0;
 
+	sort_parts(&parts, release);
 	for (uint32_t i = 0; i < model->shards.n_tensors && release->original && !ret; i++) {
 		const struct sl_tensor *tensor = &model->shards.tensors[i], *weight, *scales;
 		struct renamed to;
-		ret = tensor->dtype == SL_I8 ? rename_tensor(release, tensor, &to, err) : 0;
+		ret = tensor->dtype == SL_I8 ? rename_tensor(&parts, tensor, &to, err) : 0;
 		if (!ret && tensor->dtype == SL_I8)
 			ret = find_f4(model, tensor, &to, &weight, &scales, err);
 		found |= tensor->dtype == SL_I8 && !ret && weight;
@@ -367,7 +392,10 @@ static int for_each(const struct sl_model *model, const struct sl_layout *layout
 	int ret = check_model(model, layout, err);
 	uint32_t drafts = 0; /* passed by; they are in the order of their tensors */
 	bool one_is_all = !plan && !ret && has_like_experts(model);
+	struct parts parts;
 
+	if (!ret)
+		sort_parts(&parts, release);
 	for (uint32_t i = 0; i < model->shards.n_tensors && !ret; i++) {
 		const struct sl_tensor *tensor = &model->shards.tensors[i];
 		struct renamed to;
@@ -376,7 +404,7 @@ static int for_each(const struct sl_model *model, const struct sl_layout *layout
 		drafts += is_draft;
 		if (is_draft && !release->original)
 			continue;
-		ret = rename_tensor(release, tensor, &to, err);
+		ret = rename_tensor(&parts, tensor, &to, err);
 		if (!ret)
 			ret = cut_tensor(model, tensor, &to, layout, rank, &cut, err);
 		if (!ret && plan && cut.n)

@@ -74,10 +74,13 @@ const struct sl_choice sl_sglang_choices[] = {
 };
 /* clang-format on */
 
-static bool is_known(const char *architecture)
+/* To add an architecture that SGLang does not run at all: a row. */
+static const char *const absent[] = { "FalconForCausalLM", "RWForCausalLM" };
+
+static bool is_among(const char *const *list, size_t n, const char *name)
 {
-	for (size_t i = 0; i < SL_COUNT(known) && architecture; i++) {
-		if (strcmp(known[i], architecture) == 0)
+	for (size_t i = 0; i < n && name; i++) {
+		if (strcmp(list[i], name) == 0)
 			return true;
 	}
 	return false;
@@ -153,7 +156,9 @@ static int check_model(const struct sl_model *model, struct sl_error *err)
 		if (strcmp(model->quant.scheme->method, never[i].method) == 0)
 			return sl_fail(err, EINVAL, "%s", never[i].why);
 	}
-	if (!is_known(model->config.architecture))
+	if (is_among(absent, SL_COUNT(absent), model->config.architecture))
+		return sl_fail(err, EINVAL, "SGLang has no %s", model->config.architecture);
+	if (!is_among(known, SL_COUNT(known), model->config.architecture))
 		return sl_fail(err, EINVAL, "what SGLang holds of %s has not been compared yet",
 			       SL_ESC(model->config.architecture ? model->config.architecture : model->arch->family));
 	if (model->tied && (model->arch->flags & SL_OWN_HEAD))

@@ -15,6 +15,8 @@ static int out_of_memory(struct sl_plan *plan)
 	return sl_fail(plan->err, ENOMEM, "out of memory");
 }
 
+enum { ENTRY = 160 }; /* about the bytes of a tensor's entry in a header */
+
 /* ---- which file a tensor goes into ---- */
 
 /* A new file begins with each section, and where the next tensor would exceed the size of a part. Returns how many. */
@@ -48,27 +50,22 @@ static int writers_order(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static void add(struct sl_text *text, const char *string)
-{
-	sl_text_add(text, string, strlen(string));
-}
-
 static void write_entry(struct sl_text *text, const struct sl_output *t, uint64_t off)
 {
 	sl_text_json_string(text, t->name);
-	add(text, ":{\"dtype\":\"");
-	add(text, sl_dtypes[t->dtype].name);
-	add(text, "\",\"shape\":[");
+	sl_text_put(text, ":{\"dtype\":\"");
+	sl_text_put(text, sl_dtypes[t->dtype].name);
+	sl_text_put(text, "\",\"shape\":[");
 	for (unsigned d = 0; d < t->n_dims; d++) {
 		if (d)
-			add(text, ",");
+			sl_text_put(text, ",");
 		sl_text_u64(text, t->shape[d]);
 	}
-	add(text, "],\"data_offsets\":[");
+	sl_text_put(text, "],\"data_offsets\":[");
 	sl_text_u64(text, off);
-	add(text, ",");
+	sl_text_put(text, ",");
 	sl_text_u64(text, off + t->len);
-	add(text, "]}");
+	sl_text_put(text, "]}");
 }
 
 /* The bytes in front of the data: 8 of length, JSON, padding. The tensors are in the writer's order; their offsets from
@@ -78,18 +75,19 @@ static unsigned char *make_header(struct sl_plan *plan, struct sl_output *const 
 	struct sl_text text = SL_TEXT_INIT;
 	uint64_t off = 0;
 
-	add(&text, "        {");
+	sl_text_reserve(&text, (size_t)n * ENTRY);
+	sl_text_put(&text, "        {");
 	if (plan->engine->metadata)
 		plan->engine->metadata(plan, tensors, n, &text);
 	for (uint32_t i = 0; i < n; i++) {
 		if (i || plan->engine->metadata)
-			add(&text, ",");
+			sl_text_put(&text, ",");
 		write_entry(&text, tensors[i], off);
 		off += tensors[i]->len;
 	}
-	add(&text, "}");
+	sl_text_put(&text, "}");
 	while (text.len % 8)
-		add(&text, " ");
+		sl_text_put(&text, " ");
 	unsigned char *header = NULL;
 	if (!text.failed) {
 		for (unsigned i = 0; i < 8; i++)

@@ -258,9 +258,11 @@ int sl_serve_index(struct sl_plan *plan)
 	sl_text_printf(&text, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
 		       (unsigned long long)view->bytes);
 	for (uint32_t i = 0; i < view->n_tensors; i++) {
-		sl_text_printf(&text, "%s\n    ", i ? "," : "");
+		sl_text_put(&text, i ? ",\n    " : "\n    ");
 		sl_text_json_string(&text, view->tensors[i].name);
-		sl_text_printf(&text, ": \"%s\"", view->files[view->tensors[i].file].name);
+		sl_text_put(&text, ": \"");
+		sl_text_put(&text, view->files[view->tensors[i].file].name);
+		sl_text_put(&text, "\"");
 	}
 	sl_text_printf(&text, "\n  }\n}\n");
 	char *copy = text.failed ? NULL : sl_arena_strndup(&view->arena, text.bytes, text.len);

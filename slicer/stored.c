@@ -30,6 +30,8 @@ int sl_plan_stored(struct sl_plan *plan, const char *name, const struct sl_tenso
 
 	memcpy(shape, tensor->shape, tensor->n_dims * sizeof(*shape));
 	int ret = sl_plan_tensor(plan, name, tensor->dtype);
+	if (!ret)
+		plan->tensors[plan->n_tensors - 1].stored = 1 + (uint32_t)(tensor - plan->model->shards.tensors);
 	if (!ret && cut->axis < 0) {
 		ret = sl_plan_whole(plan, tensor);
 	} else if (!ret) {

@@ -16,7 +16,8 @@ struct group {
 	unsigned stack;
 	uint64_t layer;
 	unsigned first, n; /* rows of the stack */
-	uint64_t expert;   /* in engines that hold each expert apart */
+	bool apart;	   /* the engine holds each expert of them apart: */
+	uint64_t expert;   /* then this one */
 };
 
 static const struct sl_stack *stack_of(const struct sl_plan *plan, const struct group *g)
@@ -320,7 +321,7 @@ static struct sl_range experts_of(const struct sl_plan *plan, const struct group
 
 	if (!sl_is_expert(row_of(plan, g, g->first)))
 		return (struct sl_range){ 0, 1, 0 };
-	if (!plan->engine->fused && strstr(row_of(plan, g, g->first)->name, "%e"))
+	if (g->apart)
 		return (struct sl_range){ g->expert, 1, 0 };
 	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack->part].experts, plan->rank);
 	experts.n += fuses_shared(plan, g);
@@ -329,9 +330,7 @@ static struct sl_range experts_of(const struct sl_plan *plan, const struct group
 
 static bool is_stack_of_experts(const struct sl_plan *plan, const struct group *g)
 {
-	const struct sl_weight *row = row_of(plan, g, g->first);
-
-	return sl_is_expert(row) && (plan->engine->fused || !strstr(row->name, "%e"));
+	return sl_is_expert(row_of(plan, g, g->first)) && !g->apart;
 }
 
 static uint64_t expert_at(const struct sl_plan *plan, const struct group *g, struct sl_range experts, uint64_t i)
@@ -816,11 +815,11 @@ static int add_one(struct sl_plan *plan, const struct group *g)
 /* A module, or in an engine that holds experts apart each of the rank's. */
 static int add_module(struct sl_plan *plan, struct group *g)
 {
-	const struct sl_weight *row = row_of(plan, g, g->first);
 	struct sl_range experts;
 	int ret = 0;
 
-	if (plan->engine->fused || !strstr(row->name, "%e"))
+	g->apart = !plan->engine->fused && strstr(row_of(plan, g, g->first)->name, "%e");
+	if (!g->apart)
 		return add_one(plan, g);
 	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack_of(plan, g)->part].experts,
 				  plan->rank);
@@ -971,7 +970,7 @@ static unsigned group_size(const struct sl_engine *engine, const struct sl_stack
 
 static int add_layer(struct sl_plan *plan, unsigned stack, uint64_t layer)
 {
-	struct group g = { stack, layer, 0, 0, 0 };
+	struct group g = { .stack = stack, .layer = layer };
 	const struct sl_stack *s = stack_of(plan, &g);
 	int ret = 0;
 

@@ -31,6 +31,7 @@ struct sl_output {
 	uint32_t n_pieces;	       /* 0 for an empty tensor */
 	const struct sl_recipe *made;  /* by which recipe (post.h); NULL: as it was loaded */
 	bool turned;		       /* the engine holds it as a view whose last two axes are swapped */
+	uint32_t stored; /* 1 + index of the stored tensor of which it is a block; 0: it is none, or nobody asks */
 };
 
 struct sl_view {

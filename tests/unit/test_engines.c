@@ -588,7 +588,7 @@ Test(engines, gguf_says_which_tokens_are_special)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		char text[2048];
 		snprintf(text, sizeof(text), "{\"post_processor\":%s,%s", cases[i].tokenizer,
-			 TOKENIZER(VOCAB, "[]") + 1);
+			 &TOKENIZER(VOCAB, "[]")[1]);
 		fixture_text("tokenizer.json", text);
 		fixture_text("tokenizer_config.json", cases[i].config ? cases[i].config : "no JSON");
 		struct sl_model *model =
