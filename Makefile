@@ -174,7 +174,7 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 # Criterion's own workers leak when several run at once (2.4, 48 bytes a worker): one where leaks are looked for.
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/unit"
-oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
+oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py" "$(PYTHON) tests/together.py"
 
 check: deps ## install what is missing, build all modes, run every test
 	$(MAKE) check-built
