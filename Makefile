@@ -231,7 +231,7 @@ with_gpu     := $(if $(filter undefined,$(origin CUDA_VISIBLE_DEVICES)),env -u C
 	CUDA_VISIBLE_DEVICES=$(CUDA_VISIBLE_DEVICES))
 gpu_tests     = "$(with_gpu) $(PYTHON) tests/kernel/check.py $(B)/kernel-case --gpu" \
 	"$(with_gpu) $(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda"
-oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py"
+oracle_tests := "$(PYTHON) tests/oracle/check.py" "$(PYTHON) tests/oracle/engines.py" "$(PYTHON) tests/together.py"
 
 check: deps ## install what is missing, build all modes, run every test
 	$(MAKE) check-built

@@ -250,25 +250,6 @@ static int by_method(struct sl_quant *quant, const char *method, size_t len, con
 		       sl_escape(name, sizeof(name), method, len));
 }
 
-/* The files in which quantisers leave their own configuration. */
-static int by_file(struct sl_quant *quant, int dirfd, struct sl_error *err)
-{
-	static const struct {
-		const char *file, *method;
-	} files[] = {
-		{ "hf_quant_config.json", "modelopt" },
-		{ "quantize_config.json", "gptq" },
-		{ "quant_config.json", "awq" },
-	};
-
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-		if (faccessat(dirfd, files[i].file, F_OK, 0) == 0)
-			return by_method(quant, files[i].method, strlen(files[i].method), files[i].file, err);
-	}
-	quant->scheme = sl_schemes[0];
-	return 0;
-}
-
 static uint32_t find_object(const struct sl_config *config)
 {
 	const struct sl_json *json = &config->json;
@@ -542,6 +523,82 @@ static int check_compressed(const struct sl_quant *quant, const struct sl_json *
 	if (targets && json->tokens[targets].type == SL_JSON_ARRAY && json->tokens[targets].n)
 		return sl_fail(err, EINVAL,
 			       "config.json: compressed-tensors with a sparsity_config is refused, as vLLM refuses it");
+	return 0;
+}
+
+/* ---- the quantisers' own files ---- */
+
+enum { OWN_FILE_MAX = 1 << 20, OWN_DEPTH = 64 };
+
+/* All of a small file, malloc'ed; NULL when there is none. */
+static int read_own(int dirfd, const char *file, char **text, size_t *len, struct sl_error *err)
+{
+	int fd = openat(dirfd, file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), ret = 0;
+	ssize_t n = 1;
+
+	*text = NULL;
+	if (fd < 0)
+		return errno == ENOENT ? 0 : sl_fail(err, errno, "%s: %s", file, strerror(errno));
+	*text = malloc(OWN_FILE_MAX);
+	if (!*text)
+		ret = sl_fail(err, ENOMEM, "%s: out of memory", file);
+	for (*len = 0; !ret && n > 0 && *len<OWN_FILE_MAX; *len += n> 0 ? (size_t)n : 0) {
+		n = read(fd, *text + *len, OWN_FILE_MAX - *len);
+		if (n < 0)
+			ret = sl_fail(err, errno, "%s: %s", file, strerror(errno));
+	}
+	close(fd);
+	if (ret) {
+		free(*text);
+		*text = NULL;
+	}
+	return ret;
+}
+
+/* What such a file says, as if it stood in config.json; its object is the whole of it. */
+static int read_file(struct sl_quant *quant, const char *text, size_t len, const char *file, struct sl_error *err)
+{
+	struct sl_json json;
+	int ret = sl_json_parse(&json, text, len, OWN_DEPTH, err);
+
+	if (ret)
+		return sl_error_prefix(err, "%s", file);
+	if (json.tokens[0].type != SL_JSON_OBJECT)
+		ret = sl_fail(err, EINVAL, "%s: no JSON object", file);
+	if (!ret)
+		ret = read_numbers(quant, &json, err);
+	if (!ret && quant->scheme->check)
+		ret = quant->scheme->check(quant, &json, err);
+	sl_json_release(&json);
+	return ret ? sl_error_prefix(err, "%s in the place of quantization_config", file) : 0;
+}
+
+/* The files in which quantisers leave their own configuration. */
+static int by_file(struct sl_quant *quant, int dirfd, struct sl_error *err)
+{
+	static const struct {
+		const char *file, *method;
+	} files[] = {
+		{ "hf_quant_config.json", "modelopt" },
+		{ "quantize_config.json", "gptq" },
+		{ "quant_config.json", "awq" },
+	};
+	size_t len;
+	char *text;
+
+	quant->scheme = sl_schemes[0];
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		int ret = read_own(dirfd, files[i].file, &text, &len, err);
+		if (ret)
+			return ret;
+		if (!text)
+			continue;
+		ret = by_method(quant, files[i].method, strlen(files[i].method), files[i].file, err);
+		if (!ret)
+			ret = read_file(quant, text, len, files[i].file, err);
+		free(text);
+		return ret;
+	}
 	return 0;
 }
 

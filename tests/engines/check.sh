@@ -35,5 +35,6 @@ exec tests/run.sh \
 	"tests/engines/vllm.sh qwen2.5-7b-instruct-gptq-int4 2" \
 	"tests/engines/vllm.sh qwen2.5-7b-instruct-awq 2" \
 	"tests/engines/vllm.sh llama-3.1-8b-fp8-dynamic 2" \
+	"tests/engines/vllm.sh llama-3.1-8b-w8a8 1" \
 	"tests/engines/vllm.sh minilm 1" \
 	"tests/engines/vllm.sh minilm 2"

@@ -323,7 +323,7 @@ def main():
         print(f"{family}: {right} of {len(lines)} equal", flush=True)
         passed += right
         failed += len(lines) - right
-    print(f"{passed} passed, {failed} failed")
+    print(f"{passed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0
 
 

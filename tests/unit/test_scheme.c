@@ -148,17 +148,40 @@ Test(scheme, in_the_text_models_section)
 /* config.json has the first word, then the files of the quantisers. */
 Test(scheme, B176_files_of_the_quantisers)
 {
-	static const char *const files[][2] = { { "quant_config.json", "awq" },
-						{ "quantize_config.json", "gptq" },
-						{ "hf_quant_config.json", "modelopt" } };
+	static const struct {
+		const char *file, *method, *text;
+		unsigned bits;
+	} files[] = { { "quant_config.json", "awq", "{\"zero_point\":true,\"q_group_size\":64,\"w_bit\":4}", 4 },
+		      { "quantize_config.json", "gptq", "{" GPTQ_MEMBERS("8", "64") "}", 8 },
+		      { "hf_quant_config.json", "modelopt", "{}", 0 } };
 
 	for (size_t i = 0; i < LEN(files); i++) {
-		fixture_text(files[i][0], "{}");
+		fixture_text(files[i].file, files[i].text);
 		cr_assert_eq(find("{}"), 0, "%s", err.text);
-		cr_assert_str_eq(quant.scheme->method, files[i][1]);
-		cr_assert(quant.object == 0 && quant.bits == 0);
+		cr_assert_str_eq(quant.scheme->method, files[i].method);
+		cr_assert(quant.object == 0 && quant.bits == files[i].bits && quant.group == (files[i].bits ? 64 : 0));
 		found("\"quant_method\":\"fp8\"");
 		cr_assert_str_eq(quant.scheme->method, "fp8");
+	}
+}
+
+/* What such a file says is refused as it would be in config.json. */
+Test(scheme, B176_files_that_are_refused)
+{
+	static const struct {
+		const char *text, *part;
+	} cases[] = {
+		{ "{\"bits\":4,\"group_size\":128,\"desc_act\":false,\"sym\":false}", "sym false" },
+		{ "{\"bits\":3,\"group_size\":128,\"desc_act\":false,\"sym\":true}", "3-bit gptq" },
+		{ "{}", "has no bits" },
+		{ "[]", "no JSON object" },
+		{ "", "quantize_config.json" },
+	};
+
+	for (size_t i = 0; i < LEN(cases); i++) {
+		fixture_text("quantize_config.json", cases[i].text);
+		cr_assert_eq(find("{}"), -EINVAL);
+		cr_assert(strstr(err.text, "quantize_config.json") && strstr(err.text, cases[i].part), "%s", err.text);
 	}
 }
 
