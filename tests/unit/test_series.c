@@ -141,7 +141,7 @@ Test(series, is_what_each_expert_would_be)
 	static const char *const paths[] = { "vllm/tp2", "vllm/tp2-ep", "vllm/tp2-f32", NULL };
 	static const char *const quantised[] = { "vllm/tp2", "vllm/tp2-ep", NULL };
 	static const char *const dealt[] = { "vllm/tp2-eprr", NULL };
-	static const char *const stored[] = { "fp8-block", "fp8-tensor", "gptq" };
+	static const char *const stored[] = { "fp8-block", "fp8-tensor", "w4a16" };
 
 	compare("qwen3-moe", NULL, 6, "", paths, 4);
 	compare("mixtral", NULL, 3, "", paths, 4);

@@ -180,7 +180,7 @@ Test(sglang, families_that_nobody_has_compared)
 {
 	given("falcon-7b", "BF16", "bfloat16", false, "");
 	opened();
-	refused("sglang/tp1", "what SGLang holds of FalconForCausalLM has not been compared yet");
+	refused("sglang/tp1", "SGLang has no FalconForCausalLM");
 }
 
 Test(sglang, the_shared_expert_is_the_last_routed_one)
