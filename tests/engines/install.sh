@@ -56,7 +56,7 @@ install_engines()
 install_package()
 {
 	row=$(printf '%s' "$packages" | sed -n "s/^$1  *//p")
-	test -n "$row" || give_up "install.sh has no row for $1"
+	test -n "$row" || { echo "install.sh has no row for $1" && exit 1; }
 	module=${row%% *}
 	# shellcheck disable=SC2086 # pip's arguments
 	pip --no-deps ${row#"$module"} || give_up "pip cannot install $1 here: $(grep -v '^ *$\|hint:' "$log" | tail -n 1)"

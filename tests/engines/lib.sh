@@ -26,7 +26,7 @@ engines_need()
 		exit 77
 	fi
 	for package; do
-		said=$("$here/install.sh" "$package") || { echo "$said" && exit 77; }
+		said=$("$here/install.sh" "$package") || { local code=$? && echo "$said" && exit $code; }
 	done
 }
 
