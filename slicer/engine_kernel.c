@@ -98,6 +98,10 @@ static bool suits_deepgemm(const struct sl_module *module, uint64_t n, uint64_t 
 #define LATENT(format, on, with, ...) \
 	{ .storage = format, .kind = SL_LATENT, .gpus = on, .kernels = with, .says = "MLA", .steps = { __VA_ARGS__ { .recipe = "mla", .elsewhere = "mla_attn." } } }
 
+#define INT8(format) \
+	ONE(format, SL_LINEAR, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(CUTLASS), "CUTLASS", .recipe = "int8_w8a8"), \
+	NOT(format, SL_LINEAR, GPU(SM100), ANY, "CUTLASS has no INT8 kernels there, and vLLM refuses it")
+
 /* To add a format, a kernel or a GPU: a row; the first that fits counts. */
 const struct sl_choice sl_kernel_choices[] = {
 	/* plain weights: nothing is done on NVIDIA's GPUs */
@@ -154,6 +158,9 @@ const struct sl_choice sl_kernel_choices[] = {
 	ONE("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), "Marlin", .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
 	ONE("FP8 blocks", SL_EXPERTS, NVIDIA, K(MARLIN), "Marlin", .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
 	NOT("FP8 blocks", SL_EXPERTS, FP8_CORES, K(AUTO), "DeepGEMM's experts are not known exactly: " NO_DEEPGEMM("-triton") " and --moe-backend triton"),
+
+	/* INT8 */
+	INT8("INT8 per channel"), INT8("INT8 per tensor"), INT8("INT8 per channel, static inputs"), INT8("INT8 per tensor, static inputs"),
 
 	/* integers in groups */
 	NOT("packed integers, groups", SL_LINEAR, GPU(SM90), K(AUTO), MACHETE),

@@ -28,12 +28,13 @@ enum sl_experts { SL_EXPERTS_SLICED, SL_EXPERTS_WHOLE, SL_EXPERTS_ROUND_ROBIN };
 /* Plain weights quantised on the way: FP8 with one scale a matrix, one a row, one a block. */
 enum sl_online { SL_ONLINE_NONE, SL_ONLINE_TENSOR, SL_ONLINE_CHANNEL, SL_ONLINE_BLOCK };
 
-/* Whose kernels, where an engine has several for the same weights; AUTO: those that it takes by itself. */
+/* Whose kernels, where an engine has several for the same weights; AUTO: those that it takes by itself. In the order in which they
+ * are tried where what AUTO takes is not known. */
 enum sl_kernels {
 	SL_KERNELS_AUTO,
-	SL_KERNELS_MARLIN,
-	SL_KERNELS_CUTLASS,
 	SL_KERNELS_TRITON,
+	SL_KERNELS_CUTLASS,
+	SL_KERNELS_MARLIN,
 	SL_KERNELS_FLASHINFER,
 	SL_KERNELS_TRTLLM,
 	SL_N_KERNELS

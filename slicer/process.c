@@ -133,6 +133,16 @@ static uint64_t number(const struct sl_plan *plan, const char *key)
 	return sl_config_u64(&plan->model->config, SL_TEXT, key, &value, NULL) ? 0 : value;
 }
 
+/* Have activations scales of their own? */
+static bool has_input_scale(const struct sl_storage *storage)
+{
+	for (unsigned i = 0; i < storage->n_components; i++) {
+		if (strcmp(storage->components[i].held, "input_scale") == 0)
+			return true;
+	}
+	return false;
+}
+
 static void set_latent(const struct sl_plan *plan, const struct sl_module *module, struct sl_post_facts *facts)
 {
 	facts->nope = number(plan, "qk_nope_head_dim");
@@ -156,6 +166,8 @@ static void set_facts(const struct sl_plan *plan, const struct sl_module *module
 		.dtype = sl_plan_float(plan),
 		.n_widths = modules[0].n_widths,
 		.gated = true,
+		.symmetric = !quant->asymmetric,
+		.fixed = has_input_scale(storage),
 		.align = step->align,
 		.backend = step->backend,
 	};

@@ -369,7 +369,10 @@ static void read_kinds(struct sl_quant *quant, const struct sl_json *json)
 	uint32_t cache = sl_json_member(json, quant->object, "kv_cache_scheme"),
 		 groups = groups_of(json, quant->object), first = groups ? sl_json_first(json, groups) : 0;
 
-	quant->weight_only = first && said_of(json, first, "weights") && !said_of(json, first, "input_activations");
+	uint32_t inputs = first ? said_of(json, first, "input_activations") : 0;
+	uint32_t symmetric = inputs ? sl_json_member(json, inputs, "symmetric") : 0;
+	quant->asymmetric = symmetric && json->tokens[symmetric].type == SL_JSON_FALSE;
+	quant->weight_only = first && said_of(json, first, "weights") && !inputs;
 	quant->cache = cache && json->tokens[cache].type == SL_JSON_OBJECT;
 }
 

@@ -138,6 +138,7 @@ struct sl_quant {
 	uint64_t block[2]; /* weight_block_size: rows, columns; 0: not said */
 	float fill;	   /* of SL_SINGLE components: activation_scale_ub */
 	bool weight_only;  /* compressed-tensors: activations stay as they are */
+	bool asymmetric;   /* the same: activations have zero points */
 	bool cache;	   /* a kv_cache_scheme: the KV cache has scales */
 };
 

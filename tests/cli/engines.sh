@@ -6,7 +6,7 @@ cd "$work"
 # FAMILY, PATH, what is said; of one family its lines follow one another.
 refusals="
 falcon-7b                  sglang/tp1         SGLang has no FalconForCausalLM
-llama-3.1-8b-fp8-modelopt  sglang/tp1         SGLang reads ModelOpt checkpoints with a loader of its own, never with sharded_state
+llama-3.1-8b-fp8-modelopt  sglang/tp1         SGLang loads ModelOpt's checkpoints with a loader of their own
 llama-3.1-8b-fp8-modelopt  serverlessllm/tp1  F8_E4M3, for which ServerlessLLM's store has no name
 llama-3.1-8b-fp8-modelopt  meta/mp1           has no biases and no quantisation
 llama-3.1-8b-fp8-modelopt  gguf               llama.cpp wants 'model.layers.0.self_attn.q_proj.weight' in BF16, F16 or F32

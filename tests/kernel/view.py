@@ -32,6 +32,7 @@ CASES = [
     ("llama-3.1-8b-fp8", "tp2", 1), ("llama-3.1-8b-fp8", "tp2-kn", 0), ("llama-3.1-8b-fp8", "tp2-gfx942", 0),
     ("llama-3.1-8b-fp8", "tp2-marlin", 1), ("llama-3.1-8b-fp8", "tp1-sm80", 0),
     ("llama-3.1-8b-fp8-dynamic", "tp2", 1), ("llama-3.1-8b-fp8-dynamic", "tp2-sm80", 1),
+    ("llama-3.1-8b-w8a8", "tp2", 1), ("llama-3.1-8b-w8a8-static", "tp2-sm80", 0), ("llama-3.1-8b-w8a8", "tp1-sm100", "no INT8 kernels"),
     ("llama-3.1-8b-w4a16", "tp2", "Machete"), ("llama-3.1-8b-w4a16", "tp2-marlin", 1), ("llama-3.1-8b-w4a16", "tp1-sm89", 0),
     ("qwen2.5-7b-instruct-gptq-int4", "tp2-marlin", 1), ("qwen2.5-7b-instruct-awq", "tp1-sm80", 0),
     ("llama-3.1-8b-nvfp4", "tp2", 1), ("llama-3.1-8b-nvfp4", "tp2-sm100", 1), ("llama-3.1-8b-nvfp4-modelopt", "tp1", 0),
@@ -129,6 +130,15 @@ def fp8_channel(r, prefix, m):
 
 def zero_bias(r, n):
     return np.zeros(n, np.uint16 if r.dtype == "bfloat16" else np.float16)
+
+
+def int8(r, prefix, m):
+    static = "input_scale" in m
+    rows = m["weight"].shape[0]
+    widths = [rows] if m["weight_scale"].ndim == 2 else r.widths(prefix, rows)
+    o = twin.int8(m, {"logical_widths": widths, "static": static, "symmetric": "input_zero_point" not in m})
+    o["weight"] = m["weight"]
+    return o, {"weight"}
 
 
 def marlin_fp8(r, prefix, m):
@@ -260,6 +270,8 @@ def handler(r, prefix, m):
         return nvfp4
     if "weight_packed" in m or "qweight" in m:
         return marlin_integers
+    if dtype == "I8":
+        return int8
     if dtype == "F8_E4M3" and "weight_scale_inv" in m:
         return marlin_fp8 if r.marlin else None
     if dtype == "F8_E4M3" and "weight_scale" in m:
