@@ -137,6 +137,13 @@ def int8(r, prefix, m):
     rows = m["weight"].shape[0]
     widths = [rows] if m["weight_scale"].ndim == 2 else r.widths(prefix, rows)
     o = twin.int8(m, {"logical_widths": widths, "static": static, "symmetric": "input_zero_point" not in m})
+    if "input_zero_point" in m:  # a GPU multiplies with the inverse of 255
+        f = np.float32
+        z, a = m["input_zero_point"].astype(np.int32), m["input_scale"]
+        hi, lo = (a * (127 - z).astype(f)).max(), (a * (-128 - z).astype(f)).min()
+        o["input_scale"] = (hi - lo) * (f(1) / f(255))
+        o["input_zero_point"] = np.trunc(f(-128) - lo / o["input_scale"]).astype(np.int32)
+        o["azp_adj"] = m["weight"].astype(np.int32).sum(1, dtype=np.int32)[None] * o["input_zero_point"]
     o["weight"] = m["weight"]
     return o, {"weight"}
 

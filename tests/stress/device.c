@@ -115,7 +115,7 @@ int main(void)
 		init(&samples[i], i);
 	wrong = run((struct cuda_counts){ 0 }, "cuda, ");
 	wrong |= run((struct cuda_counts){ .allocations = 30 }, "cuda, "); /* five workers */
-	wrong |= run((struct cuda_counts){ .operations = 200 }, "cpu (");
+	wrong |= run((struct cuda_counts){ .operations = 60 }, "cpu (");
 	for (unsigned i = 0; i < SAMPLES; i++)
 		free(samples[i].t.facts);
 	if (wrong || n_wrong)
