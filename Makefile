@@ -281,7 +281,7 @@ demo: deps ## mount a small checkpoint and show what is in it
 	$(MAKE) all
 	tests/demo.sh
 
-bench: $(B)/rankfs ## measure the mount against plain files
+bench: $(B)/rankfs bench-ops ## measure the mount against plain files, and what is computed against memcpy
 	tests/bench.sh
 
 bench-ops: $(B)/ops ## measure what is computed for kernels against memcpy, one core

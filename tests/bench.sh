@@ -130,6 +130,24 @@ compare_layout()
 	rm -rf "$plain"
 }
 
+# What is computed for kernels: one scale for the FP8 codes of fused matrices, beside files that were converted before.
+compare_kernel()
+{
+	local method speeds few source=$cache/fp8
+	checkpoint fp8 llama-3.1-8b-fp8 --layers 6 --vocab 4096 --fill
+	mkdir -p "$plain"
+	"$RANKFS" export "$source" kernel/tp1/rank-0 "$plain" >/dev/null 2>&1
+	few=$(few_parts 1)
+	for method in read mmap; do
+		mount_rankfs -o stage="$few"
+		printf '0 %s\n' $(ls -v "$plain"/*.safetensors) >"$work/plain.list"
+		printf '0 %s\n' $(ls -v "$mnt"/kernel/tp1/rank-0/*.safetensors) >"$work/mount.list"
+		speeds=$("$work/load" $method $rounds "$work/plain.list" "$work/mount.list")
+		row "first touch, staged, $method, kernel/tp1, FP8" "${speeds% *}" "${speeds#* }" "$(ratio $speeds)"
+	done
+	rm -rf "$plain"
+}
+
 # seconds COMMAND…: the median of three runs.
 seconds()
 {
@@ -340,6 +358,7 @@ row "" "plain" "rankfs" "ratio"
 row "---" "---" "---" "---"
 compare_limit
 for pair in $layouts; do compare_layout "${pair#*x}" "${pair%x*}"; done
+compare_kernel
 compare_first
 header_costs
 compare_copies

@@ -165,8 +165,21 @@ WIDE static inline __m256i codes_of_8(__m256 values)
 	return _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
 }
 
+/* Eight values, BF16 or F32. */
+WIDE static inline __m256 load_8(const void *from, uint64_t i, bool bf16)
+{
+	const uint16_t *halves = from;
+	const float *values = from;
+
+	if (!bf16)
+		return _mm256_loadu_ps(values + i);
+	return _mm256_castsi256_ps(_mm256_slli_epi32(
+		_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(halves + i))), 16));
+}
+
 /* Values times a factor, or through a divisor: one of them is 1. Returns how many were done: all but the last few. */
-WIDE static uint64_t codes_wide(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+WIDE static inline uint64_t codes_wide(const void *from, bool bf16, uint64_t n, const struct sl_quant_by *by,
+				       unsigned char *to)
 {
 	const __m256 factor = _mm256_set1_ps(by->factor), divisor = _mm256_set1_ps(by->divisor);
 	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -177,7 +190,7 @@ WIDE static uint64_t codes_wide(const float *from, uint64_t n, const struct sl_q
 		__m256i codes[4];
 #pragma GCC unroll 4
 		for (int v = 0; v < 4; v++) {
-			__m256 x = _mm256_loadu_ps(from + i + 8 * v);
+			__m256 x = load_8(from, i + 8u * (unsigned)v, bf16);
 			codes[v] = codes_of_8(divides ? _mm256_div_ps(x, divisor) : _mm256_mul_ps(x, factor));
 		}
 		codes[0] = _mm256_packus_epi16(_mm256_packus_epi32(codes[0], codes[1]),
@@ -185,6 +198,17 @@ WIDE static uint64_t codes_wide(const float *from, uint64_t n, const struct sl_q
 		_mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permutevar8x32_epi32(codes[0], order));
 	}
 	return i;
+}
+
+WIDE static uint64_t codes_of_f32_wide(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+{
+	return codes_wide(from, false, n, by, to);
+}
+
+WIDE static uint64_t codes_of_bf16_wide(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
+					unsigned char *to)
+{
+	return codes_wide(from, true, n, by, to);
 }
 
 WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float scale, float *to)
@@ -208,7 +232,14 @@ static bool has_wide(void)
 	return __builtin_cpu_supports("avx2");
 }
 #else
-static uint64_t codes_wide(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+static uint64_t codes_of_f32_wide(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+{
+	(void)from, (void)n, (void)by, (void)to;
+	return 0;
+}
+
+static uint64_t codes_of_bf16_wide(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
+				   unsigned char *to)
 {
 	(void)from, (void)n, (void)by, (void)to;
 	return 0;
@@ -292,7 +323,7 @@ static bool has_nan(const unsigned char *codes, uint64_t n)
 
 static void make_codes(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
 {
-	for (uint64_t i = has_wide() ? codes_wide(from, n, by, to) : 0; i < n; i++)
+	for (uint64_t i = has_wide() ? codes_of_f32_wide(from, n, by, to) : 0; i < n; i++)
 		to[i] = sl_quant_e4m3(from[i] * by->factor / by->divisor);
 	if (by->nan_is_top && has_nan(to, n))
 		mend_nans(from, n, by, to);
@@ -326,6 +357,21 @@ static float largest(const struct sl_args *args, const struct sl_block *block, c
 	return sl_f32_from_bits(so_far);
 }
 
+/* A granule's row of BF16, straight from where it is. Returns how many elements were done; none where a NaN has to be mended. */
+static uint64_t straight(const struct sl_args *args, const struct sl_block *block, uint64_t row,
+			 const struct sl_granule *g, const struct sl_quant_by *by, unsigned char *to)
+{
+	const struct sl_rect *in = &block->in[0];
+	uint64_t done;
+
+	if (args->p[SL_QUANT_FROM] != SL_BF16 || !has_wide())
+		return 0;
+	to += g->col - block->out.col;
+	done = codes_of_bf16_wide(block->bytes[0] + (row - in->row) * in->n_cols + g->col * 2 - in->col, g->n_cols, by,
+				  to);
+	return by->nan_is_top && has_nan(to, done) ? 0 : done;
+}
+
 static void quantise(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
 {
 	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
@@ -334,7 +380,7 @@ static void quantise(const struct sl_args *args, const struct sl_block *block, c
 
 	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
 		unsigned char *to = block->dst + (r - block->out.row) * block->stride;
-		for (uint64_t c = 0; c < g->n_cols; c += STRETCH) {
+		for (uint64_t c = straight(args, block, r, g, &by, to); c < g->n_cols; c += STRETCH) {
 			uint64_t n = sl_quant_min(STRETCH, g->n_cols - c);
 			sl_quant_load_row(args, block, r, g->col + c, n, stretch);
 			make_codes(stretch, n, &by, to + g->col + c - block->out.col);
