@@ -18,10 +18,12 @@ compile()
 	"${CC:-cc}" -x c -std=gnu11 -D_GNU_SOURCE -I. -Werror=implicit-function-declaration -fsyntax-only -
 }
 
-# kernels.cu without one line of all.h.
+# kernels.cu without one line of all.h, but for those that another header needs itself.
 lines=$(grep -c '^#include "slicer/transforms/' slicer/transforms/all.h)
 compile <cuda/kernels.cu || fail "cuda/kernels.cu does not compile as C"
 for i in $(seq "$lines"); do
+	line=$(grep '^#include "slicer/transforms/' slicer/transforms/all.h | sed -n "${i}p")
+	grep -lF "$line" slicer/transforms/*.h | grep -qv '/all.h$' && continue
 	some=$(grep '^#include "slicer/transforms/' slicer/transforms/all.h | sed "${i}d")
 	sed "s@#include \"slicer/transforms/all.h\"@${some//$'\n'/\\n}@" cuda/kernels.cu | compile 2>/dev/null &&
 		fail "kernels.cu compiles without line $i of slicer/transforms/all.h"

@@ -31,7 +31,8 @@ opened()
 {
 	strace -f -e trace=pread64 -P "$shard" -o "$work/trace" "$RANKFS" check "$@" >"$work/out" && grep -c pread "$work/trace"
 }
-if command -v strace >/dev/null; then
+# A sanitizer's search for leaks does not work under strace.
+if command -v strace >/dev/null && [[ $RANKFS != */asan/* ]]; then
 	[ "$(opened "$source")" -eq 0 ] || fail "a header is read: $(cat "$work/trace")"
 	[ "$(opened "$source" -o nocache)" -gt 0 ] || fail "-o nocache reads no header"
 fi

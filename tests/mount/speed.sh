@@ -12,11 +12,29 @@ count()
 	sed -n "s/^rankfs_$1{directory=\"vllm.tp1\",rank=\"0\",stage=\"0\"} //p" "$mnt/.rankfs/stats"
 }
 
-cat "$file" >/dev/null
-reads=$(count reads_total)
-bytes=$(count read_bytes_total)
-size=$(stat -c %s "$file") # of which the header was in the page cache
-[ "$bytes" -le "$size" ] && [ "$bytes" -ge $((size - 65536)) ] || fail "$bytes bytes for a file of $size"
-[ $((bytes / reads)) -gt 500000 ] || fail "requests of $((bytes / reads)) bytes: read-ahead or max_pages is too small"
-cat "$file" >/dev/null
-[ "$(count reads_total)" -eq "$reads" ] || fail "the second reader made $(($(count reads_total) - reads)) requests"
+# What two readers cost the daemon; prints what is wrong with it.
+try()
+{
+	local reads bytes size
+	size=$(stat -c %s "$file") # of which the header was in the page cache
+	cat "$file" >/dev/null
+	reads=$(count reads_total)
+	bytes=$(count read_bytes_total)
+	if [ "$bytes" -gt "$size" ] || [ "$bytes" -lt $((size - 65536)) ]; then
+		echo "$bytes bytes for a file of $size"
+	elif [ $((bytes / reads)) -le 500000 ]; then
+		echo "requests of $((bytes / reads)) bytes: read-ahead or max_pages is too small"
+	else
+		cat "$file" >/dev/null
+		[ "$(count reads_total)" -eq "$reads" ] || echo "the second reader made $(($(count reads_total) - reads)) requests"
+	fi
+}
+
+# Pages that somebody else's need for memory evicts are asked for again: once in three times there must be none.
+for _ in 1 2 3; do
+	wrong=$(try)
+	[ -n "$wrong" ] || exit 0
+	umount "$mnt"
+	mount_rankfs -o stage=off
+done
+fail "$wrong"
