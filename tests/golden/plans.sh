@@ -25,6 +25,11 @@ groups           vllm@0.28/tp2 qwen2.5-7b-instruct-gptq-int4 --layers 1
 sglang-shared    sglang/tp2    glm-4.5 --layers 1 --experts 2 --set first_k_dense_replace=0
 sglang-turned    sglang/tp2    llama-3.1-8b-fp8 --layers 1
 sglang-marlin    sglang/tp2    qwen2.5-7b-instruct-gptq-int4 --layers 1
+kernel-fp8       kernel/tp2    llama-3.1-8b-fp8 --layers 1
+kernel-marlin    kernel/tp2-marlin llama-3.1-8b-w4a16 --layers 1
+kernel-online    kernel/tp2-fp8c   llama-3.1-8b --layers 1
+kernel-latent    kernel/tp2-triton deepseek-v3 --layers 1 --experts 2
+kernel-fp4       kernel/tp1-sm100  qwen3-235b-a22b-nvfp4-modelopt --layers 1 --experts 2
 "
 cd "$work"
 while read -r name path arguments; do
