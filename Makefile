@@ -224,8 +224,10 @@ asan_tests   := $(foreach t,$(cli_tests) $(mount_tests),"env RANKFS=$(abspath bu
 unit_tests    = "$(B)/unit$(if $(filter asan,$(MODE)), --jobs 1)"
 layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/libkernels.a $(B)/unit"
 stress_tests := $(stress_src:tests/stress/%.c=build/tsan/stress-%)
-kernel_tests  = "$(PYTHON) tests/kernel/check.py $(B)/kernel-case" "$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda-host" \
+kernel_cases  = $(PYTHON) tests/kernel/check.py $(B)/kernel-case
+kernel_more   = "$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda-host" \
 	"tests/cuda.sh $(B)" tests/kernel/view.sh
+kernel_tests  = "$(kernel_cases)" $(kernel_more)
 # Other tests see no GPU.
 with_gpu     := $(if $(filter undefined,$(origin CUDA_VISIBLE_DEVICES)),env -u CUDA_VISIBLE_DEVICES,env \
 	CUDA_VISIBLE_DEVICES=$(CUDA_VISIBLE_DEVICES))
@@ -256,7 +258,8 @@ check-oracle: $(B)/rankfs ## compare every tensor with what the real engine hold
 	tests/run.sh $(oracle_tests)
 
 check-kernel: $(B)/kernel-case $(B)/rankfs ## compare what is computed for kernels with what vLLM's own functions make, bit for bit
-	tests/run.sh $(kernel_tests)
+	tests/run.sh $(kernel_more)
+	$(kernel_cases)
 
 check-gpu: $(B)/kernel-case ## the same by a GPU, at other sizes as well; skipped where there is none
 	tests/run.sh $(gpu_tests)

@@ -105,6 +105,24 @@ Test(oom, view)
 	open_view(model, SL_AIRLLM, "");
 	open_view(model, SL_DCP, "tp2");
 	open_view(model, SL_SERVERLESSLLM, "tp2");
+	open_view(model, SL_KERNEL, "tp2-fp8-kn");
+	sl_model_close(model);
+}
+
+/* Recipes for linear layers and for experts, one after another. */
+Test(oom, processed)
+{
+	struct family f = *family_find("qwen3-moe");
+
+	f.sizes = (struct sizes){ 1, 128, 8, 2, 16, 128, 64, 0 };
+	f.more.E = 3;
+	f.more.J = 128;
+	family_build(&f, &f.sizes, "BF16", NULL, false, format_find("fp8-tensor")->config);
+	linear_quantise(format_find("fp8-tensor"), "_proj.weight");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	open_view(model, SL_KERNEL, "tp2");
+	open_view(model, SL_KERNEL, "tp2-sm80");
 	sl_model_close(model);
 }
 
