@@ -183,10 +183,11 @@ compare_cold()
 	row "cold disk, read, $layout, $ranks rank(s)" "$a" "$b" "$(ratio "$a" "$b")"
 }
 
-# What a load costs its daemon: bytes from the disk beside those of the source (MB), and memory that is no staged file (MiB).
+# What a load costs its daemon: bytes from the disk and bytes made, staged or not, beside those of the source (MB), and
+# memory that is no staged file (MiB). When a load ends, the first part of each rank is staged for the next one.
 compare_costs()
 {
-	local pid ranks=$1 model
+	local pid ranks=$1 model made
 	layout=tp$2
 	umount "$mnt" 2>/dev/null || :
 	evict "$source"/*.safetensors
@@ -196,9 +197,11 @@ compare_costs()
 	list_both "$ranks"
 	"$work/load" mmap 1 "$work/mount.list" >/dev/null
 	model=$(cat "$source"/*.safetensors | wc -c | awk '{ printf "%.1f", $1 / 1e6 }')
+	made=$(awk '/^rankfs_(staged|read)_bytes_total/ { sum += $NF } END { printf "%.1f", sum / 1e6 }' "$mnt/.rankfs/stats")
 	set -- "$(awk '/^read_bytes/ { printf "%.1f", $2 / 1e6 }' /proc/$pid/io)" \
 		"$(awk '/^Rss(Anon|File)/ { kib += $2 } END { printf "%.1f", kib / 1024 }' /proc/$pid/status)"
 	row "from a cold disk, $layout, $ranks rank(s) (MB)" "$model" "$1" "$(ratio "$model" "$1")"
+	row "from the page cache, $layout, $ranks rank(s) (MB)" "$model" "$made" "$(ratio "$model" "$made")"
 	row "memory of the daemon but for staged files (MiB)" - "$2" -
 	umount "$mnt"
 	wait $pid
