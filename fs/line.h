@@ -46,6 +46,7 @@ struct part {
 struct line {
 	struct line *next;
 	const struct sl_view *view;
+	char directory[160]; /* in the mount; for people */
 	bool active;
 	uint32_t pos;
 	uint64_t opened;       /* ns: when pos was answered */

@@ -77,16 +77,27 @@ void stage_answer(struct stage_open *open)
 
 /* ---- opens ---- */
 
-static struct line *line_of(struct stage *stage, const struct sl_view *view)
+static void name_line(struct line *line, const struct node *node)
+{
+	char path[4096], *slash;
+
+	tree_node_path(node, path, sizeof(path));
+	slash = strrchr(path, '/');
+	snprintf(line->directory, sizeof(line->directory), "%.*s", slash ? (int)(slash - path) : 0, path);
+}
+
+/* The line of a weight file. */
+static struct line *line_of(struct stage *stage, const struct node *node)
 {
 	struct line *line = stage->lines;
 
-	while (line && line->view != view)
+	while (line && line->view != node->view)
 		line = line->next;
 	if (line)
 		return line;
-	line = line_new(view);
+	line = line_new(node->view);
 	if (line) {
+		name_line(line, node);
 		line->next = stage->lines;
 		stage->lines = line;
 	}
@@ -120,7 +131,7 @@ static struct part *part_of(struct stage *stage, const struct node *node)
 		return source_part(stage, node);
 	if (index < 0 || !stage->staging)
 		return NULL;
-	line = line_of(stage, node->view);
+	line = line_of(stage, node);
 	return line ? &line->parts[index] : NULL;
 }
 
@@ -390,5 +401,32 @@ void stage_figures(struct stage *stage, struct stage_figures *figures)
 		.n_passed = stage->n_passed,
 		.threads = stage->n_threads,
 	};
+	pthread_mutex_unlock(&stage->lock);
+}
+
+static const char *const state_names[] = {
+	[PART_EMPTY] = "streamed",
+	[PART_FILLING] = "filling",
+	[PART_FULL] = "staged",
+};
+
+void stage_each_file(struct stage *stage, void (*each)(void *context, const struct stage_file *file), void *context)
+{
+	pthread_mutex_lock(&stage->lock);
+	for (struct line *line = stage->lines; line; line = line->next)
+		for (uint32_t i = 0; i < line->n_parts; i++) {
+			const struct part *part = &line->parts[i];
+
+			if (part->state == PART_EMPTY && !part->n_opens)
+				continue;
+			each(context, &(struct stage_file){
+					      .directory = line->directory,
+					      .name = part_file(part)->name,
+					      .state = state_names[part->state],
+					      .bytes = part_file(part)->size,
+					      .n_open = part->n_opens,
+					      .passed = part->n_opens && part->passed,
+				      });
+		}
 	pthread_mutex_unlock(&stage->lock);
 }

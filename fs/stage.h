@@ -74,4 +74,16 @@ struct stage_figures {
 
 void stage_figures(struct stage *stage, struct stage_figures *figures);
 
+/* A weight file that takes memory, or that somebody has open. */
+struct stage_file {
+	const char *directory, *name;
+	const char *state; /* "filling", "staged", "streamed" (open, and not in memory) */
+	uint64_t bytes;	   /* of the whole file */
+	unsigned n_open;
+	bool passed; /* those that have it open read it by the kernel alone */
+};
+
+/* Call `each` for every such file, by rank and in the order of loading, under the stage's lock. */
+void stage_each_file(struct stage *stage, void (*each)(void *context, const struct stage_file *file), void *context);
+
 #endif

@@ -283,6 +283,36 @@ static void print_groups(FILE *out, struct stats *stats)
 	table_release(&table);
 }
 
+static void fill_file_row(void *context, const struct stage_file *file)
+{
+	struct table *table = context;
+
+	table_cell(table, "%s/%s", file->directory, file->name);
+	table_cell(table, "%s", file->state);
+	table_cell(table, "%s", print_size(file->bytes).text);
+	table_cell(table, "%u", file->n_open);
+	table_cell(table, "%s", !file->n_open ? "-" : file->passed ? "passed" : "streamed");
+}
+
+/* What is in memory or open now. */
+static void print_files(FILE *out, struct stats *stats)
+{
+	static const char *const heads[] = { "file", "state", ">bytes", ">open", "mode" };
+	struct sl_error err = SL_ERROR_INIT;
+	struct table table;
+
+	if (!stats->stage)
+		return;
+	table_init(&table, heads, sizeof(heads) / sizeof(heads[0]));
+	stage_each_file(stats->stage, fill_file_row, &table);
+	if (table.n_cells) {
+		fputc('\n', out);
+		if (table_print(&table, out, TABLE_PLAIN, &err))
+			fprintf(out, "%s\n", err.text);
+	}
+	table_release(&table);
+}
+
 static void print_errors(FILE *out, struct stats *stats)
 {
 	for (int i = 0; i < N_ERRNOS; i++)
@@ -307,6 +337,7 @@ static void print_status(FILE *out, struct stats *stats)
 	print_errors(out, stats);
 	fputc('\n', out);
 	print_groups(out, stats);
+	print_files(out, stats);
 }
 
 /* ---- Prometheus's text format ---- */
@@ -423,6 +454,42 @@ static void print_stage_metrics(FILE *out, struct stats *stats)
 	}
 }
 
+static void print_file_label(FILE *out, const char *name, const struct stage_file *file)
+{
+	fprintf(out, "%s{", name);
+	print_label(out, "directory", file->directory);
+	fputc(',', out);
+	print_label(out, "file", file->name);
+}
+
+static void print_file_bytes(void *context, const struct stage_file *file)
+{
+	FILE *out = context;
+
+	print_file_label(out, "rankfs_file_bytes", file);
+	fputc(',', out);
+	print_label(out, "state", file->state);
+	fprintf(out, "} %" PRIu64 "\n", file->bytes);
+}
+
+static void print_file_opens(void *context, const struct stage_file *file)
+{
+	FILE *out = context;
+
+	print_file_label(out, "rankfs_file_open", file);
+	fprintf(out, "} %u\n", file->n_open);
+}
+
+static void print_file_metrics(FILE *out, struct stats *stats)
+{
+	print_metric_head(out, "rankfs_file_bytes", "gauge", "Weight files that are staged or open: their size.");
+	if (stats->stage)
+		stage_each_file(stats->stage, print_file_bytes, out);
+	print_metric_head(out, "rankfs_file_open", "gauge", "By how many they are open.");
+	if (stats->stage)
+		stage_each_file(stats->stage, print_file_opens, out);
+}
+
 static void print_stats(FILE *out, struct stats *stats)
 {
 	print_info(out, stats);
@@ -432,6 +499,7 @@ static void print_stats(FILE *out, struct stats *stats)
 		print_metric(out, stats, &metrics[i]);
 	print_speeds(out, stats);
 	print_stage_metrics(out, stats);
+	print_file_metrics(out, stats);
 	print_error_counts(out, stats);
 }
 
