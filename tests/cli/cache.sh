@@ -36,6 +36,7 @@ if command -v strace >/dev/null && [[ $RANKFS != */asan/* ]]; then
 	[ "$(opened "$source")" -eq 0 ] || fail "a header is read: $(cat "$work/trace")"
 	[ "$(opened "$source" -o nocache)" -gt 0 ] || fail "-o nocache reads no header"
 fi
+"$RANKFS" check "$source" >"$work/out"
 cmp "$work/out" "$work/headers" || fail "another answer"
 
 # Changed, replaced, damaged, gone: as without a cache.
