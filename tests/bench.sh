@@ -151,7 +151,9 @@ compare_kernel()
 # seconds COMMAND…: the median of three runs.
 seconds()
 {
-	for _ in 1 2 3; do "$work/cost" "$@"; done | sort -n | sed -n '2s/ .*//p'
+	local runs
+	runs=$(for _ in 1 2 3; do "$work/cost" "$@" || exit; done)
+	sort -n <<<"$runs" | sed -n '2s/ .*//p'
 }
 
 # What the kernel has cached of files is dropped.
@@ -329,11 +331,13 @@ compare_vllm()
 # cost_row LABEL COMMAND…: the median of seven runs by processor time, as "SECONDS MIB".
 cost_row()
 {
-	row "$1 (CPU s, MiB)" $(for _ in 1 2 3 4 5 6 7; do "$work/cost" -c "${@:2}"; done | sort -n | sed -n 4p) -
+	local runs
+	runs=$(for _ in 1 2 3 4 5 6 7; do "$work/cost" -c "${@:2}" || exit; done)
+	row "$1 (CPU s, MiB)" $(sort -n <<<"$runs" | sed -n 4p) -
 }
 
-# Costs without a plain file to compare with. A file of one rank is found when all ranks are planned. 100,000 tensors, 91,991
-# and 497,220: the cache is filled before it is used.
+# Costs without a plain file to compare with. A file of the source is found when all headers are read, one of a rank when
+# all ranks are planned. 100,000 tensors, 91,991 and 497,220: the cache is filled before it is used.
 plan_costs()
 {
 	local model file=vllm/tp8/model-rank-0-part-1.safetensors
@@ -343,9 +347,9 @@ plan_costs()
 	checkpoint k3 kimi-k3
 	cost_row "llama-3.1-405b: open, plan 8 ranks" "$RANKFS" plan "$cache/405b" $file -o nocache
 	for model in "many qwen3-moe of 256 layers" "dsv3 deepseek-v3" "k3 kimi-k3"; do
-		cost_row "${model#* }: open" "$RANKFS" check "$cache/${model%% *}" -o nocache
+		cost_row "${model#* }: open" "$RANKFS" cat "$cache/${model%% *}" source/config.json -o nocache
 		cost_row "${model#* }: open, plan 8 ranks" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json -o nocache
-		"$RANKFS" check "$cache/${model%% *}" >/dev/null
+		"$RANKFS" cat "$cache/${model%% *}" source/config.json >/dev/null
 		cost_row "${model#* }: from the cache" "$RANKFS" cat "$cache/${model%% *}" vllm/tp8/config.json
 	done
 	cost_row "${model#* }: open, plan 16 ranks" "$RANKFS" cat "$cache/k3" vllm/tp16/config.json -o nocache
