@@ -77,6 +77,15 @@ void stage_answer(struct stage_open *open)
 
 /* ---- opens ---- */
 
+static struct line *find_line(const struct stage *stage, const struct sl_view *view)
+{
+	struct line *line = stage->lines;
+
+	while (line && line->view != view)
+		line = line->next;
+	return line;
+}
+
 static void name_line(struct line *line, const struct node *node)
 {
 	char path[4096], *slash;
@@ -89,10 +98,8 @@ static void name_line(struct line *line, const struct node *node)
 /* The line of a weight file. */
 static struct line *line_of(struct stage *stage, const struct node *node)
 {
-	struct line *line = stage->lines;
+	struct line *line = find_line(stage, node->view);
 
-	while (line && line->view != node->view)
-		line = line->next;
 	if (line)
 		return line;
 	line = line_new(node->view);
@@ -201,9 +208,7 @@ bool stage_passes(struct stage *stage, const struct node *node)
 
 	pthread_mutex_lock(&stage->lock);
 	passes = stage->device >= 0 && node->kind == NODE_SOURCE;
-	line = index < 0 ? NULL : stage->lines;
-	while (line && line->view != node->view)
-		line = line->next;
+	line = index < 0 ? NULL : find_line(stage, node->view);
 	if (line && stage->device >= 0) {
 		const struct part *part = &line->parts[index];
 
