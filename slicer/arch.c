@@ -149,6 +149,50 @@ bool sl_has_experts(const struct sl_config *config, enum sl_part part, uint64_t 
 	       !sl_config_lists(config, part, "mlp_only_layers", layer);
 }
 
+static bool has_beside_routed(const struct sl_config *config, enum sl_part part, uint64_t layer, const char *key)
+{
+	uint64_t n = 0;
+
+	return sl_config_u64(config, part, key, &n, NULL) == 0 && n > 0 && sl_has_experts(config, part, layer);
+}
+
+bool sl_has_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	return has_beside_routed(config, part, layer, "n_shared_experts");
+}
+
+bool sl_has_num_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	return has_beside_routed(config, part, layer, "num_shared_experts");
+}
+
+bool sl_has_linear_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	uint64_t every = 4;
+
+	if (sl_config_find(config, part, "layer_types"))
+		return sl_is_kind(config, part, layer, "linear_attention");
+	if (sl_config_u64(config, part, "full_attention_interval", &every, NULL) || every == 0)
+		every = 4;
+	return (layer + 1) % every != 0;
+}
+
+bool sl_has_full_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	return !sl_has_linear_attention(config, part, layer);
+}
+
+/* Lists of layers count from 1. */
+bool sl_has_delta_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	return sl_config_lists(config, part, "linear_attn_config.kda_layers", layer + 1);
+}
+
+bool sl_has_latent_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
+{
+	return !sl_has_delta_attention(config, part, layer);
+}
+
 int sl_need_linear_attention(const struct sl_config *config, struct sl_error *err)
 {
 	const struct sl_dims *d = &config->dims[SL_TEXT];

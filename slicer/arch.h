@@ -202,6 +202,15 @@ extern const unsigned sl_n_refused_archs;
 /* Predicates that several families use. */
 sl_predicate sl_always, sl_has_attention_bias, sl_has_mlp_bias, sl_has_experts, sl_has_no_experts;
 
+/* Experts of a layer with routed ones that every token goes through: by n_shared_experts, or by num_shared_experts. */
+sl_predicate sl_has_shared_experts, sl_has_num_shared_experts;
+
+/* Qwen's hybrid layers: by layer_types, else all but every full_attention_interval-th are linear. */
+sl_predicate sl_has_linear_attention, sl_has_full_attention;
+
+/* Kimi's: by linear_attn_config.kda_layers. */
+sl_predicate sl_has_delta_attention, sl_has_latent_attention;
+
 /* Is element `layer` of a list of zeros and ones a one? */
 bool sl_is_marked(const struct sl_config *config, enum sl_part part, const char *keys, uint64_t layer);
 

@@ -25,14 +25,6 @@ static bool has_router_bias(const struct sl_config *config, enum sl_part part, u
 	return sl_config_is(config, part, "topk_method", "noaux_tc") && sl_has_experts(config, part, layer);
 }
 
-static bool has_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t n = 0;
-
-	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n > 0 &&
-	       sl_has_experts(config, part, layer);
-}
-
 /* The models for which SGLang has it (deepseek_v2.py, shared_experts_fusion_disable_reason). */
 static bool is_v3_of_256(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
@@ -83,7 +75,7 @@ static const struct sl_weight layer[] = {
 	SL_DENSE_MLP,
 	{ "mlp.gate", .fused = "mlp.experts.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts },
 	{ "mlp.gate.e_score_correction_bias", .fused = "mlp.experts.gate.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_router_bias, .as = SL_IN_F32 },
-	SL_FUSIBLE_SHARED_EXPERTS("mlp.experts", "mlp.shared_experts", "mlp.experts._shared_experts._layer", has_shared_experts),
+	SL_FUSIBLE_SHARED_EXPERTS("mlp.experts", "mlp.shared_experts", "mlp.experts._shared_experts._layer", sl_has_shared_experts),
 	SL_ROUTED_EXPERTS("mlp.experts", "mlp.experts.routed_experts"),
 };
 

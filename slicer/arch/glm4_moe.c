@@ -12,14 +12,6 @@ static bool has_qk_norm(const struct sl_config *config, enum sl_part part, uint6
 	return sl_config_bool(config, part, "use_qk_norm", false);
 }
 
-static bool has_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t n = 0;
-
-	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n > 0 &&
-	       sl_has_experts(config, part, layer);
-}
-
 static bool has_one_shared_expert(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
 	uint64_t n = 0;
@@ -42,7 +34,7 @@ static const struct sl_weight layer[] = {
 	SL_DENSE_MLP,
 	{ "mlp.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts, .as = SL_IN_F32 },
 	{ "mlp.gate.e_score_correction_bias", .fused = "mlp.experts.routed_experts.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_experts, .as = SL_IN_F32 },
-	SL_FUSIBLE_SHARED_EXPERTS("mlp.experts", "mlp.shared_experts", "mlp.experts._shared_experts._layer", has_shared_experts),
+	SL_FUSIBLE_SHARED_EXPERTS("mlp.experts", "mlp.shared_experts", "mlp.experts._shared_experts._layer", sl_has_shared_experts),
 	SL_ROUTED_EXPERTS("mlp.experts", "mlp.experts.routed_experts"),
 };
 

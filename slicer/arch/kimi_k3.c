@@ -7,25 +7,6 @@
 
 #include <stddef.h>
 
-/* Lists of layers count from 1. */
-static bool has_delta_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	return sl_config_lists(config, part, "linear_attn_config.kda_layers", layer + 1);
-}
-
-static bool has_latent_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	return !has_delta_attention(config, part, layer);
-}
-
-static bool has_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t n = 0;
-
-	return sl_config_u64(config, part, "num_shared_experts", &n, NULL) == 0 && n > 0 &&
-	       sl_has_experts(config, part, layer);
-}
-
 static bool has_latent_norm(const struct sl_config *config, enum sl_part part, uint64_t layer)
 {
 	return sl_config_bool(config, part, "latent_moe_use_norm", false) && sl_has_experts(config, part, layer);
@@ -60,44 +41,44 @@ static const struct sl_weight before[] = {
 	SL_EMBED("embed_tokens", SL_FIRST_STAGE),
 };
 
-#define DELTA(name, joined, what, dim) { "self_attn." name, .fused = "self_attn." joined, .role = what, .out = dim, .in = SL_HIDDEN, .when = has_delta_attention }
-#define CONV(name) { "self_attn." name, .fused = "self_attn.conv1d", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .flags = SL_UNFUSED, .when = has_delta_attention, .as = SL_IN_F32 }
-#define LATENT(name, joined, what, dim) { "self_attn." name, .fused = joined, .role = what, .out = dim, .in = SL_ANY, .when = has_latent_attention }
+#define DELTA(name, joined, what, dim) { "self_attn." name, .fused = "self_attn." joined, .role = what, .out = dim, .in = SL_HIDDEN, .when = sl_has_delta_attention }
+#define CONV(name) { "self_attn." name, .fused = "self_attn.conv1d", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .flags = SL_UNFUSED, .when = sl_has_delta_attention, .as = SL_IN_F32 }
+#define LATENT(name, joined, what, dim) { "self_attn." name, .fused = joined, .role = what, .out = dim, .in = SL_ANY, .when = sl_has_latent_attention }
 #define MOE(name, held, present, width) { "block_sparse_moe." name, .fused = "block_sparse_moe." held, .role = SL_WHOLE, .out = SL_ANY, .in = width, .when = present }
 
 static const struct sl_weight layer[] = {
 	SL_NORM("input_layernorm"),
 	SL_NORM("self_attention_res_norm"),
 	{ "self_attention_res_proj", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY },
-	{ "self_attn.dt_bias", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_delta_attention, .as = SL_IN_F32 },
-	{ "self_attn.A_log", .role = SL_COLUMN, .out = SL_LEADING_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_delta_attention, .as = SL_IN_F32 },
+	{ "self_attn.dt_bias", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_delta_attention, .as = SL_IN_F32 },
+	{ "self_attn.A_log", .role = SL_COLUMN, .out = SL_LEADING_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_delta_attention, .as = SL_IN_F32 },
 	DELTA("q_proj",   "in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("k_proj",   "in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("v_proj",   "in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("g_proj",   "in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("f_a_proj", "in_proj_qkvgfab", SL_WHOLE,  SL_ANY),
-	{ "self_attn.b_proj", .fused = "self_attn.in_proj_qkvgfab", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_HIDDEN, .when = has_delta_attention, .pad = 16 },
-	{ "self_attn.f_b_proj", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .when = has_delta_attention },
+	{ "self_attn.b_proj", .fused = "self_attn.in_proj_qkvgfab", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_HIDDEN, .when = sl_has_delta_attention, .pad = 16 },
+	{ "self_attn.f_b_proj", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .when = sl_has_delta_attention },
 	CONV("q_conv1d"),
 	CONV("k_conv1d"),
 	CONV("v_conv1d"),
-	{ "self_attn.o_norm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = has_delta_attention },
-	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_LINEAR_V, .when = has_delta_attention },
+	{ "self_attn.o_norm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = sl_has_delta_attention },
+	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_LINEAR_V, .when = sl_has_delta_attention },
 	LATENT("q_a_proj",           "self_attn.fused_qkv_a_g_proj", SL_WHOLE,  SL_ANY),
 	LATENT("kv_a_proj_with_mqa", "self_attn.fused_qkv_a_g_proj", SL_WHOLE,  SL_ANY),
 	LATENT("g_proj",             "self_attn.fused_qkv_a_g_proj", SL_COLUMN, SL_BY_HEADS),
-	{ "self_attn.q_a_layernorm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = has_latent_attention },
+	{ "self_attn.q_a_layernorm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = sl_has_latent_attention },
 	LATENT("q_b_proj", NULL, SL_COLUMN, SL_BY_HEADS),
-	{ "self_attn.kv_a_layernorm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = has_latent_attention },
+	{ "self_attn.kv_a_layernorm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = sl_has_latent_attention },
 	LATENT("kv_b_proj", NULL, SL_COLUMN, SL_BY_HEADS),
-	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_BY_HEADS, .when = has_latent_attention },
+	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_BY_HEADS, .when = sl_has_latent_attention },
 	SL_NORM("post_attention_layernorm"),
 	SL_NORM("mlp_res_norm"),
 	{ "mlp_res_proj", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY },
 	SL_DENSE_MLP,
 	MOE("gate", "gate", sl_has_experts, SL_HIDDEN),
 	{ "block_sparse_moe.gate.e_score_correction_bias", .fused = "block_sparse_moe.experts.routed_experts.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_experts, .as = SL_IN_F32 },
-	SL_SHARED_EXPERTS("block_sparse_moe.shared_experts", "block_sparse_moe.experts._shared_experts._layer", has_shared_experts),
+	SL_SHARED_EXPERTS("block_sparse_moe.shared_experts", "block_sparse_moe.experts._shared_experts._layer", sl_has_num_shared_experts),
 	MOE("routed_expert_down_proj", "routed_expert_down_proj", sl_has_experts, SL_HIDDEN),
 	{ "block_sparse_moe.experts.%e.w1", .fused = "block_sparse_moe.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_ANY, .when = sl_has_experts },
 	{ "block_sparse_moe.experts.%e.w3", .fused = "block_sparse_moe.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_ANY, .when = sl_has_experts },
@@ -123,7 +104,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "mm_projector.", .part = SL_VISION, SL_WEIGHTS(projector) },
 	{ .name = "language_model.model.", SL_WEIGHTS(before) },
 	{ .name = "language_model.model.layers.%u.", .pipelined = true,
-	  .attns = { { .name = "self_attn", .stored = "self_attn", .own_class = true, .when = has_latent_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn", .stored = "self_attn", .own_class = true, .when = sl_has_latent_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "language_model.model.", SL_WEIGHTS(after) },
 	{ .name = "language_model.", SL_WEIGHTS(head) },
 };

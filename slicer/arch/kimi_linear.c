@@ -8,52 +8,33 @@
 #include <errno.h>
 #include <stddef.h>
 
-/* Lists of layers count from 1. */
-static bool has_delta_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	return sl_config_lists(config, part, "linear_attn_config.kda_layers", layer + 1);
-}
-
-static bool has_latent_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	return !has_delta_attention(config, part, layer);
-}
-
-static bool has_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t n = 0;
-
-	return sl_config_u64(config, part, "num_shared_experts", &n, NULL) == 0 && n > 0 &&
-	       sl_has_experts(config, part, layer);
-}
-
 /* clang-format off */
 static const struct sl_weight before[] = {
 	SL_EMBED("embed_tokens", SL_FIRST_STAGE),
 };
 
-#define DELTA(name, joined, what, dim) { "self_attn." name, .fused = joined, .role = what, .out = dim, .in = SL_HIDDEN, .when = has_delta_attention }
-#define CONV(name) { "self_attn." name, .fused = "self_attn.conv1d", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .flags = SL_UNFUSED, .when = has_delta_attention, .as = SL_IN_F32 }
-#define LATENT(name, what, dim, width) { "self_attn." name, .role = what, .out = dim, .in = width, .when = has_latent_attention }
+#define DELTA(name, joined, what, dim) { "self_attn." name, .fused = joined, .role = what, .out = dim, .in = SL_HIDDEN, .when = sl_has_delta_attention }
+#define CONV(name) { "self_attn." name, .fused = "self_attn.conv1d", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .flags = SL_UNFUSED, .when = sl_has_delta_attention, .as = SL_IN_F32 }
+#define LATENT(name, what, dim, width) { "self_attn." name, .role = what, .out = dim, .in = width, .when = sl_has_latent_attention }
 #define EXPERT(name, held, what, rows, cols) { "block_sparse_moe.experts.%e." name, .fused = "block_sparse_moe.experts.routed_experts." held, .role = what, .out = rows, .in = cols, .when = sl_has_experts, .least = 256 }
 
 static const struct sl_weight layer[] = {
 	SL_NORM("input_layernorm"),
-	{ "self_attn.dt_bias", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_delta_attention, .as = SL_IN_F32 },
-	{ "self_attn.A_log", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE | SL_FLAT, .when = has_delta_attention, .as = SL_IN_F32 },
+	{ "self_attn.dt_bias", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_delta_attention, .as = SL_IN_F32 },
+	{ "self_attn.A_log", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE | SL_FLAT, .when = sl_has_delta_attention, .as = SL_IN_F32 },
 	DELTA("q_proj",   "self_attn.in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("k_proj",   "self_attn.in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("v_proj",   "self_attn.in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_V),
 	DELTA("b_proj",   "self_attn.in_proj_qkvgfab", SL_COLUMN, SL_LINEAR_HEADS),
 	DELTA("f_a_proj", "self_attn.in_proj_qkvgfab", SL_WHOLE,  SL_ANY),
-	{ "self_attn.f_b_proj", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .when = has_delta_attention },
+	{ "self_attn.f_b_proj", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .when = sl_has_delta_attention },
 	CONV("q_conv1d"),
 	CONV("k_conv1d"),
 	CONV("v_conv1d"),
 	DELTA("g_a_proj", NULL, SL_WHOLE, SL_ANY),
-	{ "self_attn.g_b_proj", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .when = has_delta_attention },
-	{ "self_attn.o_norm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = has_delta_attention },
-	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_LINEAR_V, .when = has_delta_attention },
+	{ "self_attn.g_b_proj", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_ANY, .when = sl_has_delta_attention },
+	{ "self_attn.o_norm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = sl_has_delta_attention },
+	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_LINEAR_V, .when = sl_has_delta_attention },
 	LATENT("q_proj",             SL_COLUMN, SL_BY_HEADS, SL_HIDDEN),
 	LATENT("kv_a_proj_with_mqa", SL_WHOLE,  SL_ANY,      SL_HIDDEN),
 	LATENT("kv_a_layernorm",     SL_WHOLE,  SL_ANY,      SL_NO_AXIS),
@@ -63,7 +44,7 @@ static const struct sl_weight layer[] = {
 	SL_DENSE_MLP,
 	{ "block_sparse_moe.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts },
 	{ "block_sparse_moe.gate.e_score_correction_bias", .fused = "block_sparse_moe.experts.routed_experts.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_experts, .as = SL_IN_F32 },
-	SL_SHARED_EXPERTS("block_sparse_moe.shared_experts", "block_sparse_moe.experts._shared_experts._layer", has_shared_experts),
+	SL_SHARED_EXPERTS("block_sparse_moe.shared_experts", "block_sparse_moe.experts._shared_experts._layer", sl_has_num_shared_experts),
 	EXPERT("w1", "w13", SL_COLUMN, SL_MOE_INTER, SL_HIDDEN),
 	EXPERT("w3", "w13", SL_COLUMN, SL_MOE_INTER, SL_HIDDEN),
 	EXPERT("w2", "w2",  SL_ROW,    SL_HIDDEN,    SL_MOE_INTER),
@@ -80,7 +61,7 @@ static const struct sl_weight head[] = {
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
 	{ .name = "model.layers.%u.", .pipelined = true,
-	  .attns = { { .name = "self_attn", .stored = "self_attn", .own_class = true, .when = has_latent_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn", .stored = "self_attn", .own_class = true, .when = sl_has_latent_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };

@@ -23,14 +23,6 @@ static bool has_router_bias(const struct sl_config *config, enum sl_part part, u
 	return sl_config_bool(config, part, "use_routing_bias", false) && sl_has_experts(config, part, layer);
 }
 
-static bool has_shared_experts(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t n = 0;
-
-	return sl_config_u64(config, part, "n_shared_experts", &n, NULL) == 0 && n > 0 &&
-	       sl_has_experts(config, part, layer);
-}
-
 /* clang-format off */
 static const struct sl_weight vision_before[] = {
 	{ "embeddings.patch_embedding", .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_ANY },
@@ -77,7 +69,7 @@ static const struct sl_weight layer[] = {
 	SL_DENSE_MLP,
 	{ "block_sparse_moe.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY, .when = sl_has_experts, .as = SL_IN_F32 },
 	{ "block_sparse_moe.e_score_correction_bias", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_router_bias, .as = SL_IN_F32 },
-	SL_SHARED_EXPERTS("block_sparse_moe.shared_experts", "block_sparse_moe.experts._shared_experts._layer", has_shared_experts),
+	SL_SHARED_EXPERTS("block_sparse_moe.shared_experts", "block_sparse_moe.experts._shared_experts._layer", sl_has_shared_experts),
 	{ "block_sparse_moe.experts.%e.w1", .fused = "block_sparse_moe.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_HIDDEN, .when = sl_has_experts },
 	{ "block_sparse_moe.experts.%e.w3", .fused = "block_sparse_moe.experts.routed_experts.w13", .role = SL_COLUMN, .out = SL_MOE_INTER, .in = SL_HIDDEN, .when = sl_has_experts },
 	{ "block_sparse_moe.experts.%e.w2", .fused = "block_sparse_moe.experts.routed_experts.w2", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_MOE_INTER, .when = sl_has_experts },

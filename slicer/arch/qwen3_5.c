@@ -7,22 +7,6 @@
 
 #include <stddef.h>
 
-static bool has_linear_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t every = 4;
-
-	if (sl_config_find(config, part, "layer_types"))
-		return sl_is_kind(config, part, layer, "linear_attention");
-	if (sl_config_u64(config, part, "full_attention_interval", &every, NULL) || every == 0)
-		every = 4;
-	return (layer + 1) % every != 0;
-}
-
-static bool has_full_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	return !has_linear_attention(config, part, layer);
-}
-
 /* clang-format off */
 static const struct sl_weight vision_before[] = {
 	{ "patch_embed.proj", .role = SL_WHOLE, .out = SL_HIDDEN, .in = SL_ANY, .bias = sl_always },
@@ -50,21 +34,21 @@ static const struct sl_weight before[] = {
 
 static const struct sl_weight layer[] = {
 	SL_NORM("input_layernorm"),
-	{ "linear_attn.dt_bias", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_linear_attention },
-	{ "linear_attn.A_log", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE, .when = has_linear_attention, .as = SL_IN_F32 },
-	{ "linear_attn.conv1d", .role = SL_COLUMN, .out = SL_LINEAR_QKV, .in = SL_ANY, .flags = SL_UNFUSED, .when = has_linear_attention },
-	{ "linear_attn.in_proj_qkv", .fused = "linear_attn.in_proj_qkvz", .role = SL_COLUMN, .out = SL_LINEAR_QKV, .in = SL_HIDDEN, .when = has_linear_attention },
-	{ "linear_attn.in_proj_z",   .fused = "linear_attn.in_proj_qkvz", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_HIDDEN, .when = has_linear_attention },
-	{ "linear_attn.in_proj_b", .fused = "linear_attn.in_proj_ba", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_HIDDEN, .when = has_linear_attention },
-	{ "linear_attn.in_proj_a", .fused = "linear_attn.in_proj_ba", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_HIDDEN, .when = has_linear_attention },
-	{ "linear_attn.norm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = has_linear_attention },
-	{ "linear_attn.out_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_LINEAR_V, .when = has_linear_attention },
-	{ "self_attn.q_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_BY_HEADS, .in = SL_HIDDEN, .when = has_full_attention },
-	{ "self_attn.k_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_KV, .in = SL_HIDDEN, .when = has_full_attention },
-	{ "self_attn.v_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_KV, .in = SL_HIDDEN, .when = has_full_attention },
-	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_Q, .when = has_full_attention },
-	{ "self_attn.q_norm", .role = SL_WHOLE, .out = SL_HEAD_DIM, .in = SL_NO_AXIS, .when = has_full_attention },
-	{ "self_attn.k_norm", .role = SL_WHOLE, .out = SL_HEAD_DIM, .in = SL_NO_AXIS, .when = has_full_attention },
+	{ "linear_attn.dt_bias", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_linear_attention },
+	{ "linear_attn.A_log", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_NO_AXIS, .flags = SL_BARE, .when = sl_has_linear_attention, .as = SL_IN_F32 },
+	{ "linear_attn.conv1d", .role = SL_COLUMN, .out = SL_LINEAR_QKV, .in = SL_ANY, .flags = SL_UNFUSED, .when = sl_has_linear_attention },
+	{ "linear_attn.in_proj_qkv", .fused = "linear_attn.in_proj_qkvz", .role = SL_COLUMN, .out = SL_LINEAR_QKV, .in = SL_HIDDEN, .when = sl_has_linear_attention },
+	{ "linear_attn.in_proj_z",   .fused = "linear_attn.in_proj_qkvz", .role = SL_COLUMN, .out = SL_LINEAR_V, .in = SL_HIDDEN, .when = sl_has_linear_attention },
+	{ "linear_attn.in_proj_b", .fused = "linear_attn.in_proj_ba", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_HIDDEN, .when = sl_has_linear_attention },
+	{ "linear_attn.in_proj_a", .fused = "linear_attn.in_proj_ba", .role = SL_COLUMN, .out = SL_LINEAR_HEADS, .in = SL_HIDDEN, .when = sl_has_linear_attention },
+	{ "linear_attn.norm", .role = SL_WHOLE, .out = SL_ANY, .in = SL_NO_AXIS, .when = sl_has_linear_attention },
+	{ "linear_attn.out_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_LINEAR_V, .when = sl_has_linear_attention },
+	{ "self_attn.q_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_BY_HEADS, .in = SL_HIDDEN, .when = sl_has_full_attention },
+	{ "self_attn.k_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_KV, .in = SL_HIDDEN, .when = sl_has_full_attention },
+	{ "self_attn.v_proj", .fused = "self_attn.qkv_proj", .role = SL_COLUMN, .out = SL_KV, .in = SL_HIDDEN, .when = sl_has_full_attention },
+	{ "self_attn.o_proj", .role = SL_ROW, .out = SL_HIDDEN, .in = SL_Q, .when = sl_has_full_attention },
+	{ "self_attn.q_norm", .role = SL_WHOLE, .out = SL_HEAD_DIM, .in = SL_NO_AXIS, .when = sl_has_full_attention },
+	{ "self_attn.k_norm", .role = SL_WHOLE, .out = SL_HEAD_DIM, .in = SL_NO_AXIS, .when = sl_has_full_attention },
 	SL_NORM("post_attention_layernorm"),
 	{ "mlp.gate", .fused = "mlp.experts.gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY },
 	{ "mlp.shared_expert_gate", .fused = "mlp.experts._shared_experts._layer.expert_gate", .role = SL_WHOLE, .out = SL_ANY, .in = SL_HIDDEN, .flags = SL_PLAIN_ONLY },
@@ -90,7 +74,7 @@ static const struct sl_stack stacks[] = {
 	{ .name = "model.visual.merger.", .engine = "visual.merger.", .part = SL_VISION, SL_WEIGHTS(merger) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(before) },
 	{ .name = "model.language_model.layers.%u.", .engine = "language_model.model.layers.%u.", .pipelined = true,
-	  .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = has_full_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = sl_has_full_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "model.language_model.", .engine = "language_model.model.", SL_WEIGHTS(norm) },
 	{ .name = "", .engine = "language_model.", SL_WEIGHTS(head) },
 };

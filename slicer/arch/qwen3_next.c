@@ -7,29 +7,13 @@
 
 #include <stddef.h>
 
-static bool has_linear_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	uint64_t every = 4;
-
-	if (sl_config_find(config, part, "layer_types"))
-		return sl_is_kind(config, part, layer, "linear_attention");
-	if (sl_config_u64(config, part, "full_attention_interval", &every, NULL) || every == 0)
-		every = 4;
-	return (layer + 1) % every != 0;
-}
-
-static bool has_full_attention(const struct sl_config *config, enum sl_part part, uint64_t layer)
-{
-	return !has_linear_attention(config, part, layer);
-}
-
 /* clang-format off */
 static const struct sl_weight before[] = {
 	SL_EMBED("embed_tokens", SL_EVERY_STAGE),
 };
 
-#define FULL(name, joined, what, dim, width) { "self_attn." name, .fused = joined, .role = what, .out = dim, .in = width, .when = has_full_attention }
-#define LINEAR(name, what, dim, width, ...) { "linear_attn." name, .role = what, .out = dim, .in = width, .when = has_linear_attention, __VA_ARGS__ }
+#define FULL(name, joined, what, dim, width) { "self_attn." name, .fused = joined, .role = what, .out = dim, .in = width, .when = sl_has_full_attention }
+#define LINEAR(name, what, dim, width, ...) { "linear_attn." name, .role = what, .out = dim, .in = width, .when = sl_has_linear_attention, __VA_ARGS__ }
 
 static const struct sl_weight layer[] = {
 	SL_NORM("input_layernorm"),
@@ -65,7 +49,7 @@ static const struct sl_weight head[] = {
 static const struct sl_stack stacks[] = {
 	{ .name = "model.", SL_WEIGHTS(before) },
 	{ .name = "model.layers.%u.", .pipelined = true,
-	  .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = has_full_attention } }, SL_WEIGHTS(layer) },
+	  .attns = { { .name = "self_attn.attn", .stored = "self_attn", .when = sl_has_full_attention } }, SL_WEIGHTS(layer) },
 	{ .name = "model.", SL_WEIGHTS(norm) },
 	{ .name = "", SL_WEIGHTS(head) },
 };
