@@ -172,9 +172,9 @@ static unsigned char *source_of(const struct scales *s)
 	for (uint64_t i = 0; i < n * size; i++)
 		bytes[i] = (unsigned char)random_below(256);
 	for (uint64_t i = 0; i < n && s->kind == SL_SCALE_NVFP4; i++)
-		bytes[i] = random_below(20)   ? (unsigned char)(bytes[i] % (most + 1u))
-			   : bytes[i] == 0x7F ? 0x7F
-					      : 0x80 | most;
+		bytes[i] = (unsigned char)(random_below(20)   ? bytes[i] % (most + 1u)
+					   : bytes[i] == 0x7F ? 0x7F
+							      : 0x80 | most);
 	for (uint64_t i = 0; i < n && s->kind == SL_SCALE_FUSED; i++) {
 		float value = ldexpf(1 + (float)random_below(1 << 23) * 0x1p-23f, (int)random_below(60) - 40);
 		uint16_t half = halve(s->from, value);
