@@ -23,10 +23,12 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
 #endif
 
-enum { FIRST_CHUNK = 4096, LARGEST_CHUNK = 1 << 20, HUGE_PAGE = 2 << 20 };
+enum { FIRST_CHUNK = 4096, LARGEST_CHUNK = 8 << 20, HUGE_PAGE = 2 << 20 };
 
 struct sl_arena_chunk {
 	struct sl_arena_chunk *next;
+	size_t mapped; /* 0: from calloc */
+	void *adopted;
 	size_t size, used; /* of `bytes` */
 	alignas(max_align_t) unsigned char bytes[];
 };
@@ -60,52 +62,82 @@ void sl_arena_release(struct sl_arena *arena)
 	for (struct sl_arena_chunk *c = arena->chunks; c; c = next) {
 		next = c->next;
 		ASAN_UNPOISON_MEMORY_REGION(c->bytes, c->size);
-		free(c);
+		free(c->adopted);
+		if (c->mapped)
+			munmap(c, c->mapped);
+		else
+			free(c);
 	}
 	sl_arena_init(arena);
 }
 
-/* The names and tensors of a large checkpoint are tens of megabytes: a page fault for each two of them, not each 4 KiB. */
-static void use_huge_pages(void *at, size_t size)
+void sl_use_huge_pages(void *at, size_t size)
 {
 	uintptr_t first = ((uintptr_t)at + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
 	uintptr_t end = ((uintptr_t)at + size) & ~(uintptr_t)(HUGE_PAGE - 1);
 
-	madvise((void *)first, end - first, MADV_HUGEPAGE); /* the kernel may have none */
+	if (first < end)
+		madvise((void *)first, end - first, MADV_HUGEPAGE); /* the kernel may have none */
+}
+
+/* `size` bytes, a multiple of a huge page, in huge pages. What is never touched costs nothing. */
+static void *map_huge(size_t size)
+{
+	unsigned char *at = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return NULL;
+	size_t before = -(uintptr_t)at & (HUGE_PAGE - 1);
+	if (before)
+		munmap(at, before);
+	munmap(at + before + size, HUGE_PAGE - before);
+	sl_use_huge_pages(at + before, size);
+	return at + before;
 }
 
 static struct sl_arena_chunk *new_chunk(size_t size)
 {
 	struct sl_arena_chunk *chunk;
-	size_t total;
+	size_t total, mapped = 0;
 
-	if (__builtin_add_overflow(size, sizeof(*chunk), &total))
+	if (__builtin_add_overflow(size, sizeof(*chunk), &total) || total > SIZE_MAX / 2)
 		return NULL;
-	chunk = calloc(1, total);
+	if (total >= HUGE_PAGE)
+		mapped = total = (total + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
+	chunk = mapped ? map_huge(mapped) : calloc(1, total);
 	if (!chunk)
 		return NULL;
-	if (total >= 2 * HUGE_PAGE)
-		use_huge_pages(chunk, total);
-	chunk->size = size;
-	ASAN_POISON_MEMORY_REGION(chunk->bytes, size);
+	chunk->mapped = mapped;
+	chunk->size = total - sizeof(*chunk);
+	ASAN_POISON_MEMORY_REGION(chunk->bytes, chunk->size);
 	return chunk;
+}
+
+/* Into the list, but not as the one that has room. */
+static void link_behind(struct sl_arena *arena, struct sl_arena_chunk *chunk)
+{
+	struct sl_arena_chunk **at = arena->chunks ? &arena->chunks->next : &arena->chunks;
+
+	chunk->next = *at;
+	*at = chunk;
 }
 
 /* A chunk with room for `size` bytes, linked in. Sizes double, so that a small model stays small. */
 static struct sl_arena_chunk *grow(struct sl_arena *arena, size_t size)
 {
 	struct sl_arena_chunk *newest = arena->chunks;
-	size_t want = newest ? newest->size * 2 : FIRST_CHUNK;
+	size_t want = newest ? newest->size * 2 : 0;
 
+	if (want < FIRST_CHUNK)
+		want = FIRST_CHUNK;
 	if (want > LARGEST_CHUNK)
 		want = LARGEST_CHUNK;
 	bool own = size > want / 4;
 	struct sl_arena_chunk *chunk = new_chunk(own ? size : want);
 	if (!chunk)
 		return NULL;
-	if (own && newest) {
-		chunk->next = newest->next;
-		newest->next = chunk;
+	if (own) {
+		link_behind(arena, chunk);
 	} else {
 		chunk->next = newest;
 		arena->chunks = chunk;
@@ -116,7 +148,7 @@ static struct sl_arena_chunk *grow(struct sl_arena *arena, size_t size)
 void *sl_arena_alloc(struct sl_arena *arena, size_t size)
 {
 	struct sl_arena_chunk *chunk = arena->chunks;
-	size_t need = (size + sizeof(max_align_t) - 1) & ~(sizeof(max_align_t) - 1);
+	size_t need = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
 
 	if (need < size || must_fail())
 		return NULL;
@@ -129,6 +161,18 @@ void *sl_arena_alloc(struct sl_arena *arena, size_t size)
 	chunk->used += need;
 	arena->bytes += need;
 	return at;
+}
+
+bool sl_arena_adopt(struct sl_arena *arena, void *bytes, size_t size)
+{
+	struct sl_arena_chunk *chunk = must_fail() ? NULL : new_chunk(0);
+
+	if (!chunk)
+		return false;
+	chunk->adopted = bytes;
+	link_behind(arena, chunk);
+	arena->bytes += size;
+	return true;
 }
 
 void *sl_arena_array(struct sl_arena *arena, size_t n, size_t size)

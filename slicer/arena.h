@@ -10,6 +10,7 @@
 #define SLICER_ARENA_H
 
 #include "slicer/error.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,13 @@ void *sl_arena_array(struct sl_arena *arena, size_t n, size_t size);
 char *sl_arena_strdup(struct sl_arena *arena, const char *text);
 char *sl_arena_strndup(struct sl_arena *arena, const char *text, size_t len);
 char *sl_arena_printf(struct sl_arena *arena, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* `size` malloc'ed bytes belong to the arena from now on; false when there is no memory: they stay the caller's. */
+bool sl_arena_adopt(struct sl_arena *arena, void *bytes, size_t size) SL_MUST_CHECK;
+
+/* The tables of a large checkpoint are tens of megabytes: a page fault for each two of them, not for each 4 KiB, where the kernel
+ * has huge pages. For memory from elsewhere; an arena's own needs no such word. */
+void sl_use_huge_pages(void *at, size_t size);
 
 /* For tests: the n-th allocation from now on (1 is the next one) and all later ones fail; 0 switches that off. */
 void sl_arena_fail_after(unsigned n);

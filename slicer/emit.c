@@ -20,10 +20,11 @@ static int grow(struct sl_plan *plan, void *array, uint32_t n, uint32_t *room, s
 
 	if (n < *room)
 		return 0;
-	uint32_t more = *room ? *room * 2 : 256;
+	uint32_t more = *room ? *room * 2 : plan->expected > 256 ? plan->expected : 256;
 	void *grown = more > *room ? realloc(*at, (size_t)more * size) : NULL;
 	if (!grown)
 		return out_of_memory(plan);
+	sl_use_huge_pages(grown, (size_t)more * size);
 	*at = grown;
 	*room = more;
 	return 0;

@@ -216,10 +216,9 @@ int sl_plan_keep_tensors(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
 
-	view->tensors = sl_arena_array(&view->arena, plan->n_tensors, sizeof(*view->tensors));
-	if (!view->tensors)
+	if (!sl_arena_adopt(&view->arena, plan->tensors, plan->n_tensors * sizeof(*plan->tensors)))
 		return out_of_memory(plan);
-	memcpy(view->tensors, plan->tensors, plan->n_tensors * sizeof(*view->tensors));
+	view->tensors = plan->tensors;
 	view->n_tensors = plan->n_tensors;
 	return 0;
 }

@@ -27,6 +27,7 @@ struct sl_plan {
 	enum sl_gpu gpu;
 	uint32_t section; /* of what is added now */
 	uint64_t part_bytes;
+	uint32_t expected; /* about so many tensors; room that is not used is not touched either */
 	/* malloc'ed, growing; pieces of a tensor are consecutive, their .off counts from the tensor's start */
 	struct sl_output *tensors;
 	uint32_t n_tensors, room_tensors;

@@ -247,6 +247,7 @@ static int take_step(struct process *p, const struct sl_module *modules, unsigne
 
 	made.tensors = NULL, made.pieces = NULL, made.first_piece = NULL, made.columns = NULL;
 	made.n_tensors = made.room_tensors = made.n_pieces = made.room_pieces = made.n_columns = made.room_columns = 0;
+	made.expected = 0;
 	for (unsigned i = 0; i < set->n && !ret; i++) {
 		now.list[i] = set->list[i];
 		now.list[i].name = renamed(arena, step->in, set->list[i].name, false);

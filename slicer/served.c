@@ -249,12 +249,14 @@ int sl_serve_config(struct sl_plan *plan)
 	return sl_plan_text_file(plan, "config.json", text, len);
 }
 
+enum { INDEX_ENTRY = 128 }; /* about the bytes of a tensor's entry in an index */
+
 int sl_serve_index(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;
 	struct sl_text text = SL_TEXT_INIT;
-	int ret;
 
+	sl_text_reserve(&text, (size_t)view->n_tensors * INDEX_ENTRY);
 	sl_text_printf(&text, "{\n  \"metadata\": {\n    \"total_size\": %llu\n  },\n  \"weight_map\": {",
 		       (unsigned long long)view->bytes);
 	for (uint32_t i = 0; i < view->n_tensors; i++) {
@@ -265,13 +267,10 @@ int sl_serve_index(struct sl_plan *plan)
 		sl_text_put(&text, "\"");
 	}
 	sl_text_printf(&text, "\n  }\n}\n");
-	char *copy = text.failed ? NULL : sl_arena_strndup(&view->arena, text.bytes, text.len);
-	if (copy)
-		ret = sl_plan_text_file(plan, "model.safetensors.index.json", copy, text.len);
-	else
-		ret = sl_fail(plan->err, ENOMEM, "out of memory");
+	if (!text.failed && sl_arena_adopt(&view->arena, text.bytes, text.len))
+		return sl_plan_text_file(plan, "model.safetensors.index.json", text.bytes, text.len);
 	sl_text_release(&text);
-	return ret;
+	return sl_fail(plan->err, ENOMEM, "out of memory");
 }
 
 int sl_serve_model(struct sl_plan *plan)

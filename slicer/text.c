@@ -3,6 +3,8 @@
  */
 #include "slicer/text.h"
 
+#include "slicer/arena.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,7 @@ bool sl_text_reserve(struct sl_text *text, size_t more)
 			text->failed = true;
 			return false;
 		}
+		sl_use_huge_pages(grown, room);
 		text->bytes = grown;
 		text->room = room;
 	}

@@ -319,10 +319,10 @@ static struct sl_range experts_of(const struct sl_plan *plan, const struct group
 	const struct sl_stack *stack = stack_of(plan, g);
 	struct sl_range experts;
 
-	if (!sl_is_expert(row_of(plan, g, g->first)))
-		return (struct sl_range){ 0, 1, 0 };
 	if (g->apart)
 		return (struct sl_range){ g->expert, 1, 0 };
+	if (!sl_is_expert(row_of(plan, g, g->first)))
+		return (struct sl_range){ 0, 1, 0 };
 	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack->part].experts, plan->rank);
 	experts.n += fuses_shared(plan, g);
 	return experts;
@@ -330,7 +330,7 @@ static struct sl_range experts_of(const struct sl_plan *plan, const struct group
 
 static bool is_stack_of_experts(const struct sl_plan *plan, const struct group *g)
 {
-	return sl_is_expert(row_of(plan, g, g->first)) && !g->apart;
+	return !g->apart && sl_is_expert(row_of(plan, g, g->first));
 }
 
 static uint64_t expert_at(const struct sl_plan *plan, const struct group *g, struct sl_range experts, uint64_t i)
@@ -1059,7 +1059,12 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 {
 	struct sl_error local = SL_ERROR_INIT;
 	struct sl_plan plan = {
-		.model = model, .engine = engine, .tp = layout->tp, .rank = rank, .err = err ? err : &local
+		.model = model,
+		.engine = engine,
+		.tp = layout->tp,
+		.rank = rank,
+		.expected = model->shards.n_tensors,
+		.err = err ? err : &local,
 	};
 
 	*out = NULL;
@@ -1080,7 +1085,8 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	view->stage = stage;
 	view->rank = rank;
 	ret = make_plan(&plan);
-	free(plan.tensors);
+	if (plan.tensors != view->tensors)
+		free(plan.tensors);
 	free(plan.pieces);
 	free(plan.first_piece);
 	free(plan.columns);

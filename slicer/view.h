@@ -21,17 +21,17 @@ struct sl_recipe;
 struct sl_output {
 	const char *name;
 	const uint64_t *shape;
-	uint64_t len; /* bytes */
+	uint64_t len;		       /* bytes */
+	uint64_t off;		       /* of its bytes in the weight file that has it */
+	const struct sl_piece *pieces; /* in that file: piece.off counts from the start of the file */
+	const struct sl_recipe *made;  /* by which recipe (post.h); NULL: as it was loaded */
+	uint32_t n_pieces;	       /* 0 for an empty tensor */
+	uint32_t file;		       /* index into sl_view.files */
+	uint32_t section; /* position in execution order: what is before the layers, each layer, what is after */
+	uint32_t stored;  /* 1 + index of the stored tensor of which it is a block; 0: it is none, or nobody asks */
 	uint8_t dtype;
 	uint8_t n_dims;
-	uint32_t section; /* position in execution order: what is before the layers, each layer, what is after */
-	uint32_t file;	  /* index into sl_view.files of the weight file that has it */
-	uint64_t off;	  /* of its bytes in that file */
-	const struct sl_piece *pieces; /* in that file: piece.off counts from the start of the file */
-	uint32_t n_pieces;	       /* 0 for an empty tensor */
-	const struct sl_recipe *made;  /* by which recipe (post.h); NULL: as it was loaded */
-	bool turned;		       /* the engine holds it as a view whose last two axes are swapped */
-	uint32_t stored; /* 1 + index of the stored tensor of which it is a block; 0: it is none, or nobody asks */
+	bool turned; /* the engine holds it as a view whose last two axes are swapped */
 };
 
 struct sl_view {

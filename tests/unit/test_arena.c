@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdalign.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct sl_arena arena;
@@ -57,6 +58,40 @@ Test(arena, nothing_is_something)
 {
 	cr_assert(sl_arena_alloc(&arena, 0) != NULL);
 	cr_assert(sl_arena_array(&arena, 0, 8) != NULL);
+}
+
+/* Chunks that grow to more than a huge page, and what does not fit into them. */
+Test(arena, many_megabytes)
+{
+	enum { N = 40, SIZE = 3 << 18 };
+	unsigned char *at[N];
+
+	for (unsigned i = 0; i < N; i++) {
+		at[i] = sl_arena_alloc(&arena, SIZE + i * 4096u * (i % 7));
+		cr_assert(at[i] != NULL);
+		cr_assert_eq((uintptr_t)at[i] % alignof(max_align_t), 0);
+		cr_assert(is_zero(at[i], SIZE));
+		memset(at[i], (int)i + 1, SIZE);
+	}
+	for (unsigned i = 0; i < N; i++)
+		cr_assert(at[i][0] == i + 1 && at[i][SIZE - 1] == i + 1);
+}
+
+/* The sanitizers see what is not freed, or twice. */
+Test(arena, adopts)
+{
+	char *first = strdup("first"), *second = malloc(10 << 20), *third = strdup("third");
+
+	cr_assert(sl_arena_adopt(&arena, first, 6));
+	for (unsigned i = 0; i < 100; i++)
+		cr_assert(sl_arena_alloc(&arena, 1000) != NULL);
+	cr_assert(sl_arena_adopt(&arena, second, 10 << 20));
+	cr_assert(sl_arena_adopt(&arena, NULL, 0));
+	cr_assert_eq(arena.bytes, 6 + 100 * 1008 + (10 << 20));
+	sl_arena_fail_after(1);
+	cr_assert(!sl_arena_adopt(&arena, third, 6));
+	cr_assert_str_eq(first, "first");
+	free(third);
 }
 
 Test(arena, sizes_that_wrap)
