@@ -559,6 +559,42 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	return 0;
 }
 
+static bool has_experts(const struct sl_model *model, unsigned s, struct sl_range layers)
+{
+	const struct sl_stack *stack = &model->arch->stacks[s];
+
+	for (uint64_t l = layers.first; l < layers.first + layers.n; l++) {
+		for (unsigned r = 0; r < stack->n_weights; r++) {
+			if (sl_is_expert(&stack->weights[r]) && sl_bound_at(model, s, l, r, 0)->storage)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* vLLM: "No Glm4MoE layer found in model.layers." (glm4_moe.py, extract_moe_parameters; qwen3_moe.py, qwen3_next.py and
+ * qwen3_5.py say the same; deepseek_v2.py warns only). */
+static int check_stages(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+			struct sl_error *err)
+{
+	uint64_t n = model->config.dims[SL_TEXT].layers;
+
+	if (!engine->fused || engine->sglang || !(model->arch->flags & SL_EXPERTS_EACH_STAGE))
+		return 0;
+	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
+		for (unsigned stage = 0; model->arch->stacks[s].pipelined && stage < layout->pp; stage++) {
+			struct sl_range layers = sl_stage_layers(n, layout->pp, stage);
+			if (!has_experts(model, s, layers))
+				return sl_fail(
+					err, EINVAL,
+					"no layer of %llu to %llu has experts, and vLLM's %s raises an error in a pipeline stage without",
+					(unsigned long long)layers.first,
+					(unsigned long long)(layers.first + layers.n - 1), model->config.architecture);
+		}
+	}
+	return 0;
+}
+
 /* " (tp 1, 2, 4 and 8 work)": those up to 64. Nothing when there is no choice, or none of them does. */
 static void append_working(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 			   struct sl_error *err)
@@ -590,6 +626,8 @@ int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine
 	int ret = check_release(model, engine, err);
 	if (!ret)
 		ret = check_kind(model, engine, layout, err);
+	if (!ret)
+		ret = check_stages(model, engine, layout, err);
 	if (!ret) {
 		ret = engine->check(model, engine, layout, err);
 		if (ret)

@@ -92,6 +92,7 @@ const struct sl_arch sl_arch_qwen3_5_moe = {
 	.family = "Qwen3.5 MoE",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_EXPERTS_EACH_STAGE,
 	.stacks = stacks,
 	.n_stacks = SL_COUNT(stacks),
 	.skipped = skipped,

@@ -67,6 +67,7 @@ const struct sl_arch sl_arch_qwen3_next = {
 	.family = "Qwen3-Next",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_EXPERTS_EACH_STAGE,
 	.stacks = stacks,
 	.n_stacks = SL_COUNT(stacks),
 	.skipped = skipped,

@@ -390,7 +390,7 @@ const struct family families[] = {
 	  ROWS_OF(mixtral), LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true,
 	  .more = { .E = 5, .J = 16 } },
 	{ "qwen3-moe", NAMED("Qwen3MoeForCausalLM") "," USUAL ",\"num_experts\":$E,\"moe_intermediate_size\":$J,"
-		"\"mlp_only_layers\":[0]", { 2, 40, 8, 4, 8, 48, 67, 0 },
+		"\"mlp_only_layers\":[0]", { 3, 40, 8, 4, 8, 48, 67, 0 },
 	  ROWS_OF(qwen3_moe), LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true,
 	  .more = { .E = 6, .J = 24, .B = 1 } },
 	{ "deepseek", NAMED("DeepseekV3ForCausalLM") "," MLA ",\"q_lora_rank\":$A,\"topk_method\":\"noaux_tc\"",
@@ -403,7 +403,7 @@ const struct family families[] = {
 	  .untied = true, .more = { .E = 4, .J = 8, .S = 16, .B = 1, .C = 12, .rotary = 4, .nope = 6, .v = 8 } },
 	{ "glm4-moe", NAMED("Glm4MoeForCausalLM") "," USUAL ",\"n_routed_experts\":$E,\"n_shared_experts\":1,"
 		"\"moe_intermediate_size\":$J,\"first_k_dense_replace\":$B,\"use_qk_norm\":true,\"attention_bias\":true",
-	  { 2, 40, 8, 2, 8, 48, 67, 0 }, ROWS_OF(glm4_moe), LAYER "self_attn.attn", "lm_head.weight",
+	  { 3, 40, 8, 2, 8, 48, 67, 0 }, ROWS_OF(glm4_moe), LAYER "self_attn.attn", "lm_head.weight",
 		"model.safetensors", true, true,
 	  .untied = true, .more = { .E = 5, .J = 16, .S = 16, .B = 1 } },
 	{ "minimax-m2", NAMED("MiniMaxM2ForCausalLM") "," USUAL ",\"num_local_experts\":$E,\"use_routing_bias\":true",

@@ -248,6 +248,21 @@ Test(experts, spread_where_there_are_none)
 }
 
 /* What does not divide when experts are cut does when they are whole. */
+/* Layer 0 is dense. Another family's class only warns. */
+Test(experts, a_stage_without)
+{
+	model = family_open(family_find("qwen3-moe"), "BF16", "bfloat16", false);
+	checkpoint_view_refused(model, "vllm/tp1-pp3", "vllm/tp1-pp3: no layer of 0 to 0 has experts",
+				"Qwen3MoeForCausalLM raises an error in a pipeline stage without", NULL);
+	checkpoint_view_refused(model, "vllm@0.28/tp1-pp3", "no layer of 0 to 0 has experts", NULL);
+	sl_view_close(checkpoint_view(model, "vllm/tp1-pp2", 0, 0));
+	sl_view_close(checkpoint_view(model, "sglang/tp1", 0, 0));
+	sl_model_close(model);
+	model = family_open(family_find("deepseek"), "BF16", "bfloat16", false);
+	sl_view_close(checkpoint_view(model, "vllm/tp1-pp2", 0, 0));
+	sl_model_close(model);
+}
+
 Test(experts, tp_that_does_not_divide_an_expert)
 {
 	struct family f = given("qwen3-moe", 4, 6, "");
@@ -461,21 +476,26 @@ Test(experts, fewer_of_them_in_config_json)
 /* Without experts in config.json all layers are dense; nothing is looked for, or read, beyond the table's rows. */
 Test(experts, none_in_config_json_nor_stored)
 {
+	static const char *const rows[][2] = { { "gate_proj", "48 40" },
+					       { "up_proj", "48 40" },
+					       { "down_proj", "40 48" } };
+
 	given("qwen3-moe", 1, 24, ",\"num_experts\":null");
 	for (unsigned i = 0; checkpoint_at(i);) {
-		if (strstr(checkpoint_at(i)->name, "layers.1.mlp."))
+		if (strstr(checkpoint_at(i)->name, ".mlp.") && !strstr(checkpoint_at(i)->name, "layers.0."))
 			checkpoint_drop(checkpoint_at(i)->name);
 		else
 			i++;
 	}
-	checkpoint_add("BF16", "48 40", "model.layers.1.mlp.gate_proj.weight");
-	checkpoint_add("BF16", "48 40", "model.layers.1.mlp.up_proj.weight");
-	checkpoint_add("BF16", "40 48", "model.layers.1.mlp.down_proj.weight");
+	for (unsigned i = 0; i < 2 * LEN(rows); i++) {
+		checkpoint_add("BF16", rows[i % 3][1], "model.layers.%u.mlp.%s.weight", 1 + i / 3, rows[i % 3][0]);
+	}
 	opened();
-	struct sl_view *view = checkpoint_view(model, "vllm/tp2", 0, 1);
+	struct sl_view *view = checkpoint_view(model, "hf/tp2", 0, 1);
 	for (uint32_t i = 0; i < view->n_tensors; i++)
 		cr_assert(!strstr(view->tensors[i].name, "experts"), "%s", view->tensors[i].name);
 	sl_view_close(view);
+	checkpoint_view_refused(model, "vllm/tp2", "no layer of 0 to 2 has experts", NULL);
 	checkpoint_view_refused(model, "vllm/tp2-ep", "no experts", NULL);
 	sl_model_close(model);
 }

@@ -114,7 +114,7 @@ Test(oom, processed)
 {
 	struct family f = *family_find("qwen3-moe");
 
-	f.sizes = (struct sizes){ 1, 128, 8, 2, 16, 128, 64, 0 };
+	f.sizes = (struct sizes){ 2, 128, 8, 2, 16, 128, 64, 0 };
 	f.more.E = 3;
 	f.more.J = 128;
 	family_build(&f, &f.sizes, "BF16", NULL, false, format_find("fp8-tensor")->config);
@@ -162,7 +162,7 @@ Test(oom, quantised_experts)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		struct family f = *family_find("qwen3-moe");
-		f.sizes = (struct sizes){ 2, 128, 8, 2, 16, 128, 64, 0 };
+		f.sizes = (struct sizes){ 3, 128, 8, 2, 16, 128, 64, 0 };
 		f.more.E = 3;
 		f.more.J = 128;
 		family_build(&f, &f.sizes, "BF16", NULL, false, format_find(names[i])->config);
