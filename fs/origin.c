@@ -358,7 +358,10 @@ static void print_compound(FILE *out, const struct origin_walk *walk, const stru
 			.len = c->parts[i].len, .pieces = &c->parts[i], .n_lanes = 1, .repeats = 1, .merged = 1
 		};
 		fputs(i ? between : "", out);
-		print_lane(out, walk, &part, 0);
+		if (p->op == SL_OP_COLUMNS && c->parts[i].op == SL_OP_ZERO)
+			print_zeros(out, walk, c->parts[i].len / c->parts[i].count, true);
+		else
+			print_lane(out, walk, &part, 0);
 	}
 	if (shown < c->n)
 		fprintf(out, ", and %" PRIu32 " more", c->n - shown);

@@ -91,11 +91,6 @@ int sl_plan_piece(struct sl_plan *plan, const struct sl_piece *piece)
 	return add(plan, *piece);
 }
 
-int sl_plan_zeros(struct sl_plan *plan, uint64_t len)
-{
-	return add(plan, (struct sl_piece){ .len = len, .op = SL_OP_ZERO });
-}
-
 int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len)
 {
 	return add(plan, (struct sl_piece){ .len = len, .op = SL_OP_DATA, .data = data });
@@ -108,20 +103,32 @@ enum sl_dtype sl_plan_float(const struct sl_plan *plan)
 	return plan->engine->dtype ? plan->engine->dtype(plan->model) : plan->model->dtype;
 }
 
-int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n)
+/* `n` elements of the begun tensor's dtype that are all `value`, as a piece that counts as one row. */
+static int filled(struct sl_plan *plan, float value, uint64_t n, struct sl_piece *piece)
 {
 	enum sl_dtype dtype = plan->tensors[plan->n_tensors - 1].dtype;
 	uint64_t size = sl_dtype_bytes(dtype, 1);
 	unsigned char *bytes;
 
-	if (value == 0)
-		return sl_plan_zeros(plan, size * n);
+	if (value == 0) {
+		*piece = (struct sl_piece){ .len = sl_dtype_bytes(dtype, n), .op = SL_OP_ZERO };
+		return 0;
+	}
 	bytes = sl_arena_array(&plan->view->arena, n, size);
 	if (!bytes)
 		return out_of_memory(plan);
 	for (uint64_t i = 0; i < n; i++)
 		sl_convert(bytes + i * size, dtype, &value, SL_F32, 1);
-	return sl_plan_data(plan, bytes, size * n);
+	*piece = (struct sl_piece){ .len = n * size, .op = SL_OP_DATA, .data = bytes };
+	return 0;
+}
+
+int sl_plan_fill(struct sl_plan *plan, float value, uint64_t n)
+{
+	struct sl_piece piece;
+	int ret = filled(plan, value, n, &piece);
+
+	return ret ? ret : add(plan, piece);
 }
 
 /* A piece of `count` runs of `run` bytes from `off` in a stored tensor, as the begun tensor holds them. Bytes that are only
@@ -309,13 +316,15 @@ int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const stru
 	return ret ? ret : add_column(plan, piece);
 }
 
-int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n)
+int sl_plan_fill_column(struct sl_plan *plan, float value, uint64_t rows, uint64_t n)
 {
-	uint64_t bytes = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, rows * n);
+	struct sl_piece piece;
+	int ret = filled(plan, value, rows * n, &piece);
 
-	if (bytes == 0)
-		return 0;
-	return add_column(plan, (struct sl_piece){ .len = bytes, .count = (uint32_t)rows, .op = SL_OP_ZERO });
+	if (ret || piece.len == 0)
+		return ret;
+	piece.count = (uint32_t)rows;
+	return add_column(plan, piece);
 }
 
 /* A compound of the pieces that were laid side by side. */

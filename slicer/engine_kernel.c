@@ -23,6 +23,13 @@ static bool suits_deepgemm(const struct sl_module *module, uint64_t n, uint64_t 
 	return n % 64 == 0 && k % 128 == 0;
 }
 
+/* Only Triton's kernels take experts in finer blocks than those that are stored (fused_moe/oracle/fp8.py). */
+static bool has_stored_blocks(const struct sl_module *module, uint64_t n, uint64_t k)
+{
+	(void)n, (void)k;
+	return module->finer <= 1;
+}
+
 /* Names of experts' tensors, as recipes call them. */
 #define WEIGHTS(name)  "w13_" name "=w13|w2_" name "=w2"
 #define SCALES(name)   "w13_" name "=w13_scale|w2_" name "=w2_scale"
@@ -155,7 +162,8 @@ const struct sl_choice sl_kernel_choices[] = {
 	KEEP("FP8 blocks", SL_EXPERTS, FP8_CORES, K(TRITON), "Triton"),
 	ONE("FP8 blocks", SL_EXPERTS, GPU(SM90) | GPU(SM100), K(FLASHINFER), "FlashInfer CUTLASS", .recipe = "moe_fp8_fi_cutlass", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
 	ONE("FP8 blocks", SL_EXPERTS, GPU(SM100), K(TRTLLM), "FlashInfer TRT-LLM", .recipe = "trtllm_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
-	ONE("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), "Marlin", .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
+	{ .storage = "FP8 blocks", .kind = SL_EXPERTS, .gpus = GPU(SM80), .kernels = K(AUTO), .when = has_stored_blocks, .says = "Marlin", .steps = { { .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv") } } },
+	NOT("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), "no kernel there takes the finer blocks that vLLM makes for a rank's share: add -marlin to the layout, and start vLLM with --moe-backend marlin"),
 	ONE("FP8 blocks", SL_EXPERTS, NVIDIA, K(MARLIN), "Marlin", .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
 	NOT("FP8 blocks", SL_EXPERTS, FP8_CORES, K(AUTO), "DeepGEMM's experts are not known exactly: " NO_DEEPGEMM("-triton") " and --moe-backend triton"),
 

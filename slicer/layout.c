@@ -15,7 +15,7 @@
 /* To add a token without a number: a row, in the order in which names have them; for a new field, that and field_of(). */
 static const struct {
 	const char *token;
-	enum field { EXPERTS, DTYPE, ONLINE, KERNELS, TURNED, GPU } field;
+	enum field { EXPERTS, DTYPE, PADDED, ONLINE, KERNELS, TURNED, GPU } field;
 	int value;
 } words[] = {
 	{ "ep",         EXPERTS, SL_EXPERTS_WHOLE },
@@ -24,6 +24,7 @@ static const struct {
 	{ "f16",        DTYPE,   SL_F16 },
 	{ "f32",        DTYPE,   SL_F32 },
 	{ "fp8",        DTYPE,   SL_F8_E4M3 },
+	{ "padded",     PADDED,  1 },
 	{ "fp8",        ONLINE,  SL_ONLINE_TENSOR },
 	{ "fp8c",       ONLINE,  SL_ONLINE_CHANNEL },
 	{ "fp8b",       ONLINE,  SL_ONLINE_BLOCK },
@@ -48,6 +49,8 @@ static int field_of(const struct sl_layout *layout, enum field field)
 		return (int)layout->experts;
 	case DTYPE:
 		return layout->dtype;
+	case PADDED:
+		return (int)layout->padded;
 	case ONLINE:
 		return (int)layout->online;
 	case KERNELS:
@@ -68,6 +71,9 @@ static void set_field(struct sl_layout *layout, enum field field, int value)
 		break;
 	case DTYPE:
 		layout->dtype = value;
+		break;
+	case PADDED:
+		layout->padded = (unsigned)value;
 		break;
 	case ONLINE:
 		layout->online = (enum sl_online)value;
@@ -100,11 +106,14 @@ static bool number(const char *token, size_t len, const char *prefix, unsigned *
 	return *value >= 1 && *value <= SL_RANKS_MAX;
 }
 
-/* Words about kernels are for engines that have something to say about them, FP8 for those that have experts in it. */
+/* Words about kernels are for engines that have something to say about them, and say how experts are padded too; FP8 is for
+ * those that have experts in it. */
 static bool has_word(const struct sl_engine *engine, size_t i)
 {
 	if (words[i].field >= ONLINE)
 		return engine->picks_kernels;
+	if (words[i].field == PADDED)
+		return engine->finer_blocks && !engine->picks_kernels;
 	return words[i].field != DTYPE || words[i].value != SL_F8_E4M3 || engine->fp8_experts;
 }
 
@@ -165,5 +174,6 @@ const char *sl_layout_path(const struct sl_layout *layout, const struct sl_engin
 bool sl_layout_equal(const struct sl_layout *a, const struct sl_layout *b)
 {
 	return a->tp == b->tp && a->pp == b->pp && a->experts == b->experts && a->dtype == b->dtype &&
-	       a->online == b->online && a->kernels == b->kernels && a->turned == b->turned && a->gpu == b->gpu;
+	       a->padded == b->padded && a->online == b->online && a->kernels == b->kernels && a->turned == b->turned &&
+	       a->gpu == b->gpu;
 }

@@ -1,14 +1,14 @@
 /*
  * layout.h - a layout name: how many ranks, and in what form. Tokens joined by '-', in this order:
  *
- *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32 | -fp8]
+ *      tp8 [-ppN] [-ep | -eprr] [-bf16 | -f16 | -f32 | -fp8] [-padded]
  *
  * and of an engine whose files are for its kernels, after those
  *
  *      [-fp8 | -fp8c | -fp8b] [-marlin | -cutlass | -triton | -flashinfer | -trtllm] [-kn] [-sm80 | -sm89 | -sm90 | -sm100 | -gfx942]
  *
  * Each engine has its own word for the number of ranks ("tp8", "mp8"); one without such a word has no layouts.
- * "fp8" among the first is a word of those alone that have experts in it.
+ * "fp8" among the first is a word of those alone that have experts in it, "padded" of those that may pad them.
  */
 #ifndef SLICER_LAYOUT_H
 #define SLICER_LAYOUT_H
@@ -45,6 +45,8 @@ struct sl_layout {
 	unsigned pp; /* stages that share the layers; 1: none */
 	enum sl_experts experts;
 	int dtype; /* enum sl_dtype that --dtype asks for, or -1: the engine's own choice */
+	unsigned
+		padded; /* experts in blocks that a rank would cut are padded to whole ones, not stored in finer ones */
 	enum sl_online online;
 	enum sl_kernels kernels;
 	unsigned turned; /* matrices that kernels see through a view with swapped axes are stored so */

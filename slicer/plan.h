@@ -67,10 +67,10 @@ int sl_plan_turned(struct sl_plan *plan, const struct sl_weight *row, const stru
 		   struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
 
 /* Blocks side by side: each call adds columns to the right of the last ones, with as many rows each; the end makes one piece
- * of them. sl_plan_zero_column() adds `n` columns of zeros. */
+ * of them. sl_plan_fill_column() adds `n` columns of a number. */
 int sl_plan_column(struct sl_plan *plan, const struct sl_weight *row, const struct sl_tensor *tensor, uint64_t expert,
 		   struct sl_range rows, struct sl_range cols) SL_MUST_CHECK;
-int sl_plan_zero_column(struct sl_plan *plan, uint64_t rows, uint64_t n) SL_MUST_CHECK;
+int sl_plan_fill_column(struct sl_plan *plan, float value, uint64_t rows, uint64_t n) SL_MUST_CHECK;
 int sl_plan_columns_end(struct sl_plan *plan) SL_MUST_CHECK;
 
 /* Rows of a stored matrix, each block of it times its scale; the first of them begins a block. */
@@ -92,8 +92,6 @@ int sl_plan_whole(struct sl_plan *plan, const struct sl_tensor *tensor) SL_MUST_
 /* Elements [first, first + n) of one axis of a stored tensor, whatever axes it has besides. */
 int sl_plan_slice(struct sl_plan *plan, const struct sl_tensor *tensor, unsigned axis, uint64_t first,
 		  uint64_t n) SL_MUST_CHECK;
-
-int sl_plan_zeros(struct sl_plan *plan, uint64_t len) SL_MUST_CHECK;
 
 /* The begun tensor has the pieces of the first of `n` experts, made of the lanes' tensors: make it all of them, if it can be
  * said as a series. False when it cannot; it is as it was then, and may be without memory. */

@@ -464,9 +464,11 @@ int sl_process_plan(struct sl_plan *plan)
 
 /* ---- before it is planned ---- */
 
-/* Rows of all matrices that are one module with that of row r, and its columns, on the first rank. */
+/* Rows of all matrices that are one module with that of row r, and its columns, on the first rank; how much finer its blocks
+ * become. */
 static int module_size(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
-		       unsigned s, uint64_t layer, unsigned r, struct sl_matrix *size, struct sl_error *err)
+		       unsigned s, uint64_t layer, unsigned r, struct sl_matrix *size, unsigned *finer,
+		       struct sl_error *err)
 {
 	const struct sl_stack *stack = &model->arch->stacks[s];
 	const struct sl_weight *first = sl_row_in(engine, &stack->weights[r]);
@@ -483,6 +485,7 @@ static int module_size(const struct sl_model *model, const struct sl_engine *eng
 		for (unsigned i = 0; i < share.n && !ret; i++)
 			size->rows += share.rows[i].n + share.rows[i].zero;
 		size->cols = share.cols.n + share.cols.zero;
+		*finer = share.finer;
 	}
 	return ret;
 }
@@ -492,7 +495,7 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 {
 	const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0);
 	const struct sl_weight *row = sl_row_in(engine, &model->arch->stacks[s].weights[r]);
-	const struct sl_module module = { .storage = bound->storage, .row = row, .quant = &model->quant };
+	struct sl_module module = { .storage = bound->storage, .row = row, .quant = &model->quant };
 	enum sl_gpu gpu = gpu_of(layout, model->gpu ? (enum sl_gpu)(model->gpu - 1) : SL_SM90);
 	struct sl_matrix size;
 
@@ -500,7 +503,7 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 		return 0;
 	if (r && sl_are_fused(sl_row_in(engine, &model->arch->stacks[s].weights[r - 1]), row))
 		return 0;
-	int ret = module_size(model, engine, layout, s, layer, r, &size, err);
+	int ret = module_size(model, engine, layout, s, layer, r, &size, &module.finer, err);
 	if (ret)
 		return ret;
 	const struct sl_choice *choice = choose(engine, layout, gpu, &module, size.rows, size.cols);

@@ -4,6 +4,7 @@
 #include "slicer/split.h"
 
 #include "slicer/bind.h"
+#include "slicer/recipes/sizes.h"
 #include "slicer/view.h"
 
 #include <errno.h>
@@ -289,25 +290,57 @@ static void fill_up(const struct sl_weight *row, struct sl_share *share)
 		axis->zero = row->least - axis->n;
 }
 
-static uint64_t gcd(uint64_t a, uint64_t b)
+static bool has_blocks(const struct sl_storage *storage)
 {
-	return b ? gcd(b, a % b) : a;
+	for (unsigned i = 0; i < storage->n_components; i++) {
+		if (storage->components[i].out == SL_UNIT_BLOCK)
+			return true;
+	}
+	return false;
 }
 
-enum { LEAST_BLOCK = 32 };
-
-/* Experts whose share is no whole number of blocks: vLLM makes the blocks of all of their scales finer, to what divides the
- * share, the hidden size and the block itself, unless that is less than its kernels take (fused_moe, moe_backend auto). */
-static unsigned finer_blocks(const struct sl_engine *engine, const struct sl_weight *row, const uint64_t block[2],
-			     const struct sl_share *share)
+/* The MoE backend that vLLM is started with. But for Triton's, those that are named differ in nothing here. */
+static const char *moe_backend(const struct sl_engine *engine, const struct sl_layout *layout)
 {
-	uint64_t inter = row->role == SL_ROW ? share->cols.n : share->rows[0].n;
-	uint64_t hidden = row->role == SL_ROW ? share->rows[0].n : share->cols.n, common;
+	if (engine->picks_kernels && layout->kernels == SL_KERNELS_TRITON)
+		return "triton";
+	return layout->padded || (engine->picks_kernels && layout->kernels != SL_KERNELS_AUTO) ? "marlin" : "auto";
+}
 
-	if (!engine->finer_blocks || !sl_is_expert(row) || !block[0] || block[0] != block[1] || inter % block[0] == 0)
-		return 1;
-	common = gcd(gcd(block[0], inter), hidden);
-	return common < LEAST_BLOCK ? 1 : (unsigned)(block[0] / common);
+/* Experts whose share is no whole number of blocks: their scales become finer, or the ranks share whole blocks, and what the
+ * last ones lack is padding (vLLM, routed_experts.py, _load_model_weight_or_group_weight_scale). `size` is the whole axis. */
+static int fit_blocks(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		      const struct sl_weight *row, uint64_t size, unsigned tp, unsigned rank, struct sl_share *share,
+		      struct sl_error *err)
+{
+	struct sl_range *axes = row->role == SL_ROW ? &share->cols : share->rows;
+	const uint64_t *block = model->quant.block;
+	const struct sl_moe_shape shape = {
+		.inter = size,
+		.hidden = row->role == SL_ROW ? share->rows[0].n : share->cols.n,
+		.inter_rank = axes[0].n,
+		.tp = tp,
+		.block = { block[0], block[1] },
+		.backend = moe_backend(engine, layout),
+	};
+
+	if (!block[0] || block[0] != block[1])
+		return 0;
+	struct sl_moe_blocks fit = sl_moe_block_shape(&shape);
+	if (fit.refused)
+		return sl_fail(
+			err, EINVAL,
+			"experts of %llu x %llu in blocks of %llu cannot be padded to whole ones for each rank, and vLLM refuses them with a MoE backend that needs that",
+			(unsigned long long)size, (unsigned long long)shape.hidden, (unsigned long long)block[0]);
+	if (fit.refine[0])
+		share->finer = (unsigned)fit.refine[0];
+	share->padded = fit.padded;
+	for (unsigned i = 0; fit.padded && i < (row->role == SL_ROW ? 1 : share->n); i++) {
+		uint64_t first = rank * fit.inter_rank < size ? rank * fit.inter_rank : size;
+		uint64_t n = size - first < fit.inter_rank ? size - first : fit.inter_rank;
+		axes[i] = (struct sl_range){ first, n, fit.inter_rank - n };
+	}
+	return 0;
 }
 
 int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
@@ -324,6 +357,8 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 	share->n = sl_segments(model, part, row, m.rows, segments);
 	share->cols = (struct sl_range){ 0, m.cols, 0 };
 	share->is_first = rank == 0;
+	share->padded = false;
+	share->finer = 1;
 	if (row->role == SL_ROW)
 		ret = share_axis(model, part, &columns, storage, tp, rank, &share->cols, err);
 	if (padded)
@@ -337,11 +372,14 @@ int sl_share_of(const struct sl_model *model, const struct sl_engine *engine, co
 		if (padded)
 			pad_axis(segments[i].dim, padding, segments[i].n, row->role == SL_COLUMN ? tp : 1,
 				 &share->rows[i]);
-		share->rows[i].first += segments[i].first;
 	}
+	if (!ret && engine->finer_blocks && sl_is_expert(row) && has_blocks(storage))
+		ret = fit_blocks(model, engine, layout, row, row->role == SL_ROW ? m.cols : segments[0].n, tp, rank,
+				 share, err);
+	for (unsigned i = 0; i < share->n; i++)
+		share->rows[i].first += segments[i].first;
 	if (engine->fused && row->least && tp > 1)
 		fill_up(row, share);
-	share->finer = finer_blocks(engine, row, model->quant.block, share);
 	if (engine->fused && row->pad && !ret)
 		share->rows[share->n - 1].zero =
 			round_up(share->rows[share->n - 1].n, row->pad) - share->rows[share->n - 1].n;
@@ -424,6 +462,8 @@ static int check_module(const struct sl_model *model, const struct sl_engine *en
 	if (!ret)
 		ret = sl_share_of(model, engine, layout, part, row, bound->storage,
 				  sl_logical_matrix(model, row, bound), 0, SL_SM90, &share, err);
+	if (!ret && share.padded && sl_bound_bias(model, bound))
+		return sl_fail(err, EINVAL, "vLLM does not pad experts that have a bias");
 	return ret ? ret : check_units(model, row, bound, &share, joined, err);
 }
 
@@ -517,6 +557,14 @@ static int check_release(const struct sl_model *model, const struct sl_engine *e
 	return 0;
 }
 
+/* Has it experts in blocks that ranks would cut? */
+static bool pads_experts(const struct sl_model *model, const struct sl_layout *layout)
+{
+	uint64_t inter = model->config.dims[SL_TEXT].moe_inter, block = model->quant.block[0];
+
+	return layout->experts == SL_EXPERTS_SLICED && layout->tp > 1 && block && inter / layout->tp % block;
+}
+
 /* Everything about a layout but whether its tp divides. */
 static int check_kind(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		      struct sl_error *err)
@@ -539,6 +587,8 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 		return sl_fail(
 			err, EINVAL,
 			"vLLM spreads experts round robin only when n_group of config.json is above 1, else in blocks: use -ep");
+	if (layout->padded && !pads_experts(model, layout))
+		return sl_fail(err, EINVAL, "no rank would cut a block of an expert's scales: there is nothing to pad");
 	if (layout->pp > 1 && !engine->stages)
 		return sl_fail(err, EINVAL, "%s has no pipeline stages: use %s alone", engine->name, engine->ranks);
 	if (layout->pp > 1 && (flags & SL_NO_STAGES))

@@ -38,6 +38,7 @@ struct sl_share {
 	struct sl_range rows[SL_SEGMENTS_MAX], cols;
 	unsigned n;    /* segments */
 	bool is_first; /* this rank holds what the ranks do not share */
+	bool padded;   /* to whole blocks of scales: the scales of elements that pad it are 1 */
 	unsigned
 		finer; /* blocks of scales become as many times as many along either axis, each with the same scale; 1: they stay */
 };

@@ -182,12 +182,11 @@ struct shape {
 };
 
 /* One segment of one stored tensor, below or beside what is there. Ranges are in the component's own elements, or where blocks
- * become finer in those that they become. */
+ * become finer in those that they become; what pads them has the value `pad`. */
 static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
 		       const struct sl_tensor *t, const struct sl_component *c, uint64_t expert, unsigned finer,
-		       struct sl_range rows, struct sl_range cols, struct shape *shape)
+		       float pad, struct sl_range rows, struct sl_range cols, struct shape *shape)
 {
-	uint64_t size = sl_dtype_bytes(plan->tensors[plan->n_tensors - 1].dtype, 1);
 	bool conv1d = (row->flags & SL_CONV1D) && t->n_dims > 1;
 	int ret;
 
@@ -205,13 +204,13 @@ static int add_segment(struct sl_plan *plan, const struct sl_stack *stack, const
 	} else if (cols.zero) {
 		ret = sl_plan_column(plan, row, t, expert, rows, cols);
 		if (!ret)
-			ret = sl_plan_zero_column(plan, rows.n, cols.zero);
+			ret = sl_plan_fill_column(plan, pad, rows.n, cols.zero);
 		if (!ret)
 			ret = sl_plan_columns_end(plan);
 	} else {
 		ret = sl_plan_block(plan, stack->part, row, t, expert, rows, cols);
 	}
-	return ret || !rows.zero ? ret : sl_plan_zeros(plan, rows.zero * shape->cols * size);
+	return ret || !rows.zero ? ret : sl_plan_fill(plan, pad, rows.zero * shape->cols);
 }
 
 /* A component that the checkpoint lacks and the engine has: its fill, in the shape of the share. */
@@ -247,6 +246,7 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 		stored = (struct sl_matrix){ stored.cols, stored.rows };
 	struct sl_units u = sl_share_units(plan->model, row, bound, i, &share);
 	unsigned finer = c->out == SL_UNIT_BLOCK ? share.finer : 1;
+	float pad = c->out == SL_UNIT_BLOCK && share.padded ? 1 : 0;
 	struct sl_range rows, cols;
 	ret = sl_to_units(share.cols, m.cols, u.in, stored.cols, "columns", &cols, plan->err);
 	for (unsigned s = 0; s < share.n && !ret; s++) {
@@ -255,7 +255,7 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 		    !share.is_first)
 			rows = (struct sl_range){ 0, 0, rows.n + rows.zero };
 		if (!ret)
-			ret = add_segment(plan, stack, row, t, c, expert, finer, rows, cols, shape);
+			ret = add_segment(plan, stack, row, t, c, expert, finer, pad, rows, cols, shape);
 	}
 	return ret;
 }

@@ -71,6 +71,17 @@ model gpt2
 prints "c_attn.weight BF16 \[384, 256\] = cast(BF16): h.0.attn.c_attn.weight.T\[128:256\] ++ h.0" "$RANKFS" plan model vllm/tp2
 model falcon-7b --vocab 67
 prints "^lm_head.weight .* = lm_head.weight\[64:67\] ++ 61 zero rows$" "$RANKFS" plan model vllm/tp2
+# Experts in blocks that a rank would cut: finer ones, or for another MoE backend whole ones, the last filled up.
+model qwen3-235b-a22b-fp8 --head-dim 128 --moe-inter 384
+prints "w2_weight_scale_inv .*each element 2 x 2 times" "$RANKFS" plan model vllm/tp2
+prints "w2_weight F8_E4M3 \[4, 256, 256\] .* (by columns: .*weight\[0:256, 256:384\] ++ 128 zero columns)" "$RANKFS" plan model vllm/tp2-padded
+prints "w2_weight_scale_inv .*weight_scale_inv\[0:2, 2:3\] ++ all 1.0)" "$RANKFS" plan model vllm/tp2-padded
+fails 32 "there is nothing to pad" "$RANKFS" plan model vllm/tp1-padded
+fails 32 "there is nothing to pad" "$RANKFS" plan model vllm/tp2-ep-padded
+fails 32 "'tp2-padded' is no layout" "$RANKFS" plan model vllm@0.28/tp2-padded
+model qwen3-235b-a22b-fp8 --head-dim 128 --moe-inter 192
+prints "w2_weight_scale_inv .*each element 4 x 4 times" "$RANKFS" plan model vllm/tp2
+fails 32 "experts of 192 x 256 in blocks of 128 cannot be padded to whole ones" "$RANKFS" plan model vllm/tp2-padded
 model qwen3-30b-a3b
 prints "^model.layers.0.mlp.experts.w13_weight" "$RANKFS" plan model vllm@0.20/tp1
 prints "^model.layers.0.mlp.experts.routed_experts.w13_weight" "$RANKFS" plan model vllm/tp1

@@ -20,6 +20,7 @@ experts-whole    vllm/tp2-ep   qwen3-30b-a3b --layers 1 --experts 2
 experts-older    vllm@0.20/tp1 qwen3-30b-a3b --layers 1 --experts 2
 latent           vllm/tp2      deepseek-v3 --layers 1 --experts 2
 blocks-fine      vllm/tp2      qwen3-235b-a22b-fp8 --layers 1 --experts 2 --head-dim 128 --moe-inter 384
+blocks-padded    vllm/tp2-padded qwen3-235b-a22b-fp8 --layers 1 --experts 2 --head-dim 128 --moe-inter 384
 packed           vllm/tp2      qwen2.5-7b-instruct-awq --layers 1
 groups           vllm@0.28/tp2 qwen2.5-7b-instruct-gptq-int4 --layers 1
 sglang-shared    sglang/tp2    glm-4.5 --layers 1 --experts 2 --set first_k_dense_replace=0

@@ -25,7 +25,10 @@ RANKFS = os.environ.get("RANKFS", str(ROOT / "build/release/rankfs"))
 BUFFERS = re.compile(r"\._?(k|v|q|prob)_(scale|zero_point)$")
 NVIDIA_MARLIN = re.compile(r"-marlin|-sm80|-sm89")
 
-# Family, layout of kernel/, rank; a layout that must be refused has no rank, and a part of the reason.
+# Shares of experts that are 1 1/2 blocks: padded for all kernels but Triton's, which take finer blocks.
+CUT = "qwen3-235b-a22b-fp8 --head-dim 128 --moe-inter 384"
+
+# Family (and arguments of gen.py), layout of kernel/, rank; a layout that must be refused has no rank, and a part of the reason.
 CASES = [
     ("llama-3.1-8b", "tp2", 1), ("llama-3.1-8b", "tp2-fp8", 1), ("llama-3.1-8b", "tp2-fp8c", 0), ("llama-3.1-8b", "tp2-fp8-kn", 0),
     ("llama-3.1-8b", "tp2-fp8b", "approximate quotient"),
@@ -38,6 +41,8 @@ CASES = [
     ("llama-3.1-8b-nvfp4", "tp2", 1), ("llama-3.1-8b-nvfp4", "tp2-sm100", 1), ("llama-3.1-8b-nvfp4-modelopt", "tp1", 0),
     ("deepseek-v3", "tp2", "DeepGEMM"), ("deepseek-v3", "tp2-triton", 1), ("deepseek-v2-lite", "tp2-sm80", 1),
     ("qwen3-235b-a22b-fp8", "tp1-flashinfer", 0), ("qwen3-235b-a22b-fp8", "tp1-trtllm-sm100", 0), ("qwen3-235b-a22b-fp8", "tp1-sm80", 0),
+    (CUT, "tp2-marlin", 1), (CUT, "tp2-flashinfer", 1), (CUT, "tp2-trtllm-sm100", 0), (CUT, "tp2-triton", 1),
+    (CUT, "tp2-sm80", "no kernel there takes the finer blocks"),
     ("qwen3-30b-a3b", "tp2-sm100", 1), ("qwen3-30b-a3b", "tp2-flashinfer", 0), ("qwen3-30b-a3b", "tp2-fp8", 0), ("qwen3-30b-a3b", "tp2-fp8c", 1),
     ("gpt-oss-20b", "tp2", "Triton"), ("gpt-oss-20b", "tp2-marlin", 1), ("gpt-oss-20b", "tp2-sm100", 0),
     ("glm-4.5-fp8", "tp2-sm80", 1), ("minimax-m3-mxfp8", "tp2", 1), ("kimi-k3", "tp2-marlin", 0),
@@ -54,9 +59,11 @@ def run(*args, ok=True):
 
 
 def source(family):
-    path = ROOT / "build/zoo" / f"kernel-{family}"
+    path = ROOT / "build/zoo" / f"kernel-{family.replace(' ', '')}"
     if not path.exists():
-        subprocess.run([sys.executable, ROOT / "tests/zoo/gen.py", family, path, "--tiny", "--fill"], check=True, stdout=subprocess.DEVNULL)
+        name, *args = family.split()
+        subprocess.run([sys.executable, ROOT / "tests/zoo/gen.py", name, path, "--tiny", "--fill", *args], check=True,
+                       stdout=subprocess.DEVNULL)
     return str(path)
 
 
@@ -80,7 +87,8 @@ class Rank:
         self.gpu = (re.findall(r"sm\d+|gfx\d+", layout) or ["sm90"])[0]
         gpu = "sm80" if "marlin" in layout else self.gpu
         with tempfile.TemporaryDirectory() as out:
-            run("export", "-o", f"gpu={gpu}", source(family), f"vllm/tp{self.tp}", out)
+            padded = "-padded" if family == CUT and "-triton" not in layout else ""
+            run("export", "-o", f"gpu={gpu}", source(family), f"vllm/tp{self.tp}{padded}", out)
             self.arrays, self.dtypes = {}, {}
             for path in sorted(pathlib.Path(out).glob(f"model-rank-{rank}-*.safetensors")):
                 t, ty, _ = twin.read(path)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """dump.py - what vLLM itself holds, per rank, after load_weights and before post-processing (the L-state).
 
-    dump.py CHECKPOINT OUT.json LAYOUT...        LAYOUT: tp1 tp2 tp4-ep tp2-pp2 ...
+    dump.py CHECKPOINT OUT.json LAYOUT...        LAYOUT: tp1 tp2 tp4-ep tp2-pp2 tp2-padded ...
 
 One process plays every rank: vLLM builds the model and runs its own loader with a tensor-parallel group whose size and
 rank are set by hand; loading does no communication.  Memory that vLLM leaves uninitialised is filled with NaN / the
@@ -98,10 +98,11 @@ DT = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.
 
 
 def parse(layout):
-    m = re.fullmatch(r"tp(\d+)(?:-pp(\d+))?(-ep)?", layout)
+    m = re.fullmatch(r"tp(\d+)(?:-pp(\d+))?(-ep)?(-padded)?", layout)
     if not m:
         sys.exit(f"{layout}: not a layout")
-    return int(m[1]), int(m[2] or 1), bool(m[3])
+    # Of the backends that take experts in whole blocks alone, any.
+    return int(m[1]), int(m[2] or 1), bool(m[3]), {"moe_backend": "marlin"} if m[4] else {}
 
 
 def play(group, size, rank):
@@ -179,13 +180,13 @@ def main():
         ps.ensure_model_parallel_initialized(1, 1)
     res = {"vllm": vllm.__version__, "layouts": {}}
     for layout in a.layouts:
-        tp, pp, ep = parse(layout)
+        tp, pp, ep, more = parse(layout)
         L = res["layouts"].setdefault(layout, {})
         try:
             for pr in range(pp):
                 for r in range(tp):
                     t = time.time()
-                    out, dropped, info = dump_rank(a.ckpt, tp, pp, ep, r, pr, json.loads(a.extra))
+                    out, dropped, info = dump_rank(a.ckpt, tp, pp, ep, r, pr, {**json.loads(a.extra), **more})
                     res.update(info)
                     key = f"rank-{r}" if pp == 1 else f"pp-{pr}-rank-{r}"
                     L[key] = out

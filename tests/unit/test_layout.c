@@ -67,6 +67,21 @@ Test(layout, words_of_one_engine)
 	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_DEEPSEEK], "mp8-fp8-f16"), -ENOENT);
 }
 
+/* Of the engine whose loader pads them; where kernels have words, those say it. */
+Test(layout, padded_experts)
+{
+	struct sl_layout layout;
+	char again[SL_LAYOUT_NAME_MAX];
+
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], "tp8-bf16-padded"), 0);
+	cr_assert(layout.tp == 8 && layout.padded);
+	cr_assert_str_eq(sl_layout_format(&layout, &sl_engines[SL_VLLM], again), "tp8-bf16-padded");
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM], "tp8-padded-bf16"), -ENOENT);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_VLLM_0_28], "tp8-padded"), -ENOENT);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_KERNEL], "tp8-padded"), -ENOENT);
+	cr_assert_eq(sl_layout_parse(&layout, &sl_engines[SL_HF], "tp8-padded"), -ENOENT);
+}
+
 Test(layout, other_spellings_are_none)
 {
 	static const char *const names[] = {
