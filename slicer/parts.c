@@ -223,6 +223,15 @@ int sl_plan_keep_tensors(struct sl_plan *plan)
 	return 0;
 }
 
+void sl_plan_release(struct sl_plan *plan)
+{
+	if (plan->tensors != plan->view->tensors)
+		free(plan->tensors);
+	free(plan->pieces);
+	free(plan->first_piece);
+	free(plan->columns);
+}
+
 static int lay(struct sl_plan *plan)
 {
 	struct sl_view *view = plan->view;

@@ -147,8 +147,11 @@ struct sl_file *sl_plan_file(struct sl_plan *plan);
 /* The same for a file of bytes in memory, with a piece of its own. */
 int sl_plan_text_file(struct sl_plan *plan, const char *name, const char *text, size_t len) SL_MUST_CHECK;
 
-/* The tensors live in the view's arena from now on: its files refer to them. */
+/* The tensors are the view's from now on: its files refer to them. */
 int sl_plan_keep_tensors(struct sl_plan *plan) SL_MUST_CHECK;
+
+/* What was malloc'ed for it, but for what the view keeps. */
+void sl_plan_release(struct sl_plan *plan);
 
 /* Copy the pieces of a file's tensors to `at`, where the tensors' .off is; returns where those of the next file go. */
 struct sl_piece *sl_plan_lay_pieces(const struct sl_plan *plan, struct sl_output *const *tensors, uint32_t n,

@@ -220,14 +220,6 @@ static int take_tensors(struct sl_plan *from, struct sl_arena *arena, const stru
 	return 0;
 }
 
-static void free_plan(struct sl_plan *plan)
-{
-	free(plan->tensors);
-	free(plan->pieces);
-	free(plan->first_piece);
-	free(plan->columns);
-}
-
 /* What a recipe has asked for is gone, what it has made is there; the rest stays. */
 static int take_step(struct process *p, const struct sl_module *modules, unsigned n, const struct sl_step *step,
 		     const char *prefix, struct set *set)
@@ -264,7 +256,7 @@ static int take_step(struct process *p, const struct sl_module *modules, unsigne
 	}
 	if (!ret)
 		ret = take_tensors(&made, arena, step, &then);
-	free_plan(&made);
+	sl_plan_release(&made);
 	*set = then;
 	return ret ? sl_error_prefix(p->plan->err, "%s", SL_ESC(prefix)) : 0;
 }
@@ -450,15 +442,14 @@ int sl_process_plan(struct sl_plan *plan)
 	if (ret)
 		return ret;
 	p.loaded = *plan;
-	plan->tensors = NULL, plan->pieces = NULL, plan->first_piece = NULL;
-	plan->n_tensors = plan->room_tensors = plan->n_pieces = plan->room_pieces = 0;
+	plan->tensors = NULL, plan->pieces = NULL, plan->first_piece = NULL, plan->columns = NULL;
+	plan->n_tensors = plan->room_tensors = plan->n_pieces = plan->room_pieces = plan->n_columns =
+		plan->room_columns = 0;
 	p.pieces = sl_arena_array(&plan->view->arena, p.loaded.n_pieces + 1u, sizeof(*p.pieces));
 	if (p.pieces && p.loaded.n_pieces)
 		memcpy((void *)(uintptr_t)p.pieces, p.loaded.pieces, p.loaded.n_pieces * sizeof(*p.pieces));
 	ret = p.pieces ? process_all(&p) : out_of_memory(plan);
-	free(p.loaded.tensors);
-	free(p.loaded.pieces);
-	free(p.loaded.first_piece);
+	sl_plan_release(&p.loaded);
 	return ret;
 }
 

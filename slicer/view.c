@@ -1085,11 +1085,7 @@ int sl_view_open(struct sl_view **out, const struct sl_model *model, const struc
 	view->stage = stage;
 	view->rank = rank;
 	ret = make_plan(&plan);
-	if (plan.tensors != view->tensors)
-		free(plan.tensors);
-	free(plan.pieces);
-	free(plan.first_piece);
-	free(plan.columns);
+	sl_plan_release(&plan);
 	if (ret)
 		sl_view_close(view);
 	else

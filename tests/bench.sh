@@ -1,5 +1,7 @@
 #!/bin/bash
-# bench.sh [--quick] - what the mount costs beside plain files: a table, for BENCHMARKS.md.
+# bench.sh [--quick] [SECTION…] - what the mount costs beside plain files: a table, for BENCHMARKS.md. Sections are limit, layouts,
+# kernel, first, headers, copies, costs, cold, libraries, vllm and plans; without any all of them, but for cold and vllm where it
+# is to be quick.
 #
 # Each speed stands beside that of plain files with the same bytes (`rankfs export`), read in turn with them in the same
 # run: medians, after a round to warm up, everything in the page cache. Only the ratio means something on another machine,
@@ -30,7 +32,11 @@ if [ "${1:-}" = --quick ]; then
 	name=quick
 	layouts='1x1 8x8'
 	shape=(--layers 10 --hidden 2048 --heads 16 --kv-heads 8 --inter 8192 --vocab 16384)
+	shift
 fi
+all="limit layouts kernel first headers copies costs libraries plans"
+[ "$name" = quick ] || all+=" cold vllm"
+sections=" ${*:-$all} "
 
 work=$(mktemp -d)
 mnt=$work/mnt
@@ -59,7 +65,7 @@ checkpoint()
 	[ -e "$dir/done" ] && return
 	rm -rf "$dir"
 	"$PYTHON" tests/zoo/gen.py "$2" "$dir" "${@:3}" >/dev/null
-	[ "$1" = "$name" ] && "$work/noise" "$dir"/*.safetensors
+	case $1 in full | quick | vllm) "$work/noise" "$dir"/*.safetensors ;; esac
 	touch "$dir/done"
 }
 
@@ -278,12 +284,15 @@ compare_copies()
 	rm -rf "$plain"
 }
 
-# engine HOW DIRECTORY…: seconds, the median of three, or why not.
+# engine HOW DIRECTORY…: seconds, the median of three runs ($runs), or why not.
 engine()
 {
-	local seconds
-	for _ in 1 2 3; do seconds=$("$engines" tests/bench/engine.py "$@" 2>/dev/null | tail -n 1) && echo "$seconds"; done |
-		sort -n | sed -n 2p | grep . || echo "${seconds:-not installed}"
+	local i all=
+	for ((i = 0; i < ${runs:-3}; i++)); do
+		all+=$("$engines" tests/bench/engine.py "$@" 2>/dev/null | tail -n 1)$'\n'
+	done
+	[ "$(grep -c . <<<"$all")" -eq "${runs:-3}" ] || all=$(printf 'not run\n%.0s' {1..9})
+	grep . <<<"$all" | sort -n | sed -n "$(((${runs:-3} + 1) / 2))p"
 }
 
 # engine_row LABEL: from $a and $b.
@@ -310,21 +319,36 @@ compare_libraries()
 	rm -rf "$plain"
 }
 
-# vLLM's own figure: the loader that slices the source, and exported files, beside the mount.
+# vLLM's own figure, of one start each: the loader that slices the source, exported files, and the mount, from a cold disk; then the
+# first of them and the mount, twice, with the source in the page cache.
 compare_vllm()
 {
-	local a b plainly tp
-	for tp in 1 2; do
+	local tp slices files cold first again runs=1 source=$cache/vllm
+	checkpoint vllm llama-3.1-8b --layers 24 --hidden 3072 --heads 24 --kv-heads 8 --inter 8192 --vocab 32768 --shard-bytes 1000000000
+	for tp in 1 2 4; do
+		evict "$source"/*.safetensors
+		slices=$(engine vllm "$source" $tp auto)
+		if [[ $slices == not* ]]; then
+			row "vLLM, loading weights (s)" - "$slices" -
+			return
+		fi
 		mkdir -p "$plain"
 		"$RANKFS" export "$source" vllm/tp$tp "$plain" >/dev/null 2>&1
+		evict "$source"/*.safetensors "$plain"/*.safetensors
+		files=$(engine vllm "$plain" $tp sharded_state)
+		evict "$source"/*.safetensors "$plain"/*.safetensors
 		mount_rankfs
-		a=$(engine vllm "$source" $tp auto)
-		[[ $a == not* ]] || plainly=$(engine vllm "$plain" $tp sharded_state)
-		[[ $a == not* ]] || b=$(engine vllm "$mnt/vllm/tp$tp" $tp sharded_state)
-		engine_row "vLLM, tp$tp, loading weights: default loader, mount"
-		[[ $a == not* ]] || a=$plainly
-		engine_row "vLLM, tp$tp, loading weights: exported files, mount"
+		cold=$(engine vllm "$mnt/vllm/tp$tp" $tp sharded_state)
+		a=$slices b=$cold engine_row "vLLM, tp$tp, cold disk: default loader, mount"
+		a=$files b=$cold engine_row "vLLM, tp$tp, cold disk: exported files, mount"
 		rm -rf "$plain"
+		cat "$source"/*.safetensors >/dev/null
+		slices=$(engine vllm "$source" $tp auto)
+		mount_rankfs
+		first=$(engine vllm "$mnt/vllm/tp$tp" $tp sharded_state)
+		again=$(engine vllm "$mnt/vllm/tp$tp" $tp sharded_state)
+		a=$slices b=$first engine_row "vLLM, tp$tp, page cache: default loader, mount"
+		a=$slices b=$again engine_row "vLLM, tp$tp, page cache: default loader, mount again"
 	done
 }
 
@@ -355,6 +379,12 @@ plan_costs()
 	cost_row "${model#* }: open, plan 16 ranks" "$RANKFS" cat "$cache/k3" vllm/tp16/config.json -o nocache
 }
 
+# section NAME COMMAND…: if it is asked for.
+section()
+{
+	if [[ $sections == *" $1 "* ]]; then "${@:2}"; fi
+}
+
 source=$cache/$name
 checkpoint "$name" llama-3.1-8b "${shape[@]}" --shard-bytes 1000000000
 cat "$source"/*.safetensors >/dev/null
@@ -363,14 +393,14 @@ echo "$(machine); $(du -h --apparent-size "$source" | cut -f1) of llama-3.1-8b's
 echo
 row "" "plain" "rankfs" "ratio"
 row "---" "---" "---" "---"
-compare_limit
-for pair in $layouts; do compare_layout "${pair#*x}" "${pair%x*}"; done
-compare_kernel
-compare_first
-header_costs
-compare_copies
-compare_costs 8 8
-[ "$name" = quick ] || for pair in 1x1 8x8; do compare_cold "${pair#*x}" "${pair%x*}"; done
-compare_libraries
-[ "$name" = quick ] || compare_vllm
-plan_costs
+section limit compare_limit
+for pair in $layouts; do section layouts compare_layout "${pair#*x}" "${pair%x*}"; done
+section kernel compare_kernel
+section first compare_first
+section headers header_costs
+section copies compare_copies
+section costs compare_costs 8 8
+for pair in 1x1 8x8; do section cold compare_cold "${pair#*x}" "${pair%x*}"; done
+section libraries compare_libraries
+section vllm compare_vllm
+section plans plan_costs

@@ -11,7 +11,11 @@
 #include <immintrin.h>
 #endif
 
-enum { STRETCH = 4096, READ = 128 << 10 }; /* elements converted at once; bytes read at once */
+enum {
+	STRETCH = 4096,	  /* elements converted at once */
+	READ = 128 << 10, /* bytes read at once */
+	STEPS_MIN = 2048, /* elements of a granule */
+};
 
 /* ---- a whole matrix's largest value ---- */
 
@@ -211,6 +215,118 @@ WIDE static uint64_t codes_of_bf16_wide(const unsigned char *from, uint64_t n, c
 	return codes_wide(from, true, n, by, to);
 }
 
+/* BF16 has 128 mantissas. What a factor or a divisor makes of them steps eight times at most from one code to the next, at the same
+ * mantissas whatever the exponent, as long as codes are no subnormals: a code is the exponent less `least`, and how many
+ * steps are at or below the mantissa. */
+struct steps {
+	bool usable;
+	unsigned char least,
+		first; /* the exponent, as it is stored, from which codes' exponents count; the code of mantissa 0 */
+	signed char below[8]; /* the mantissa before each step; 127 where there is none */
+};
+
+static struct steps steps_of(const struct sl_quant_by *by)
+{
+	uint32_t scale = sl_f32_bits(by->divisor != 1 ? by->divisor : by->factor);
+	int power = (int)(scale >> 23) - 127, exponent = by->divisor != 1 ? 127 + power : 127 - power, least;
+	unsigned char codes[128];
+	struct steps steps = { .usable = false };
+	uint16_t values[128];
+	unsigned n = 0;
+
+	memset(steps.below, 127, sizeof(steps.below));
+	if (power < -100 || power > 100) /* nor a sign, a zero, a NaN */
+		return steps;
+	for (unsigned m = 0; m < 128; m++)
+		values[m] = (uint16_t)((unsigned)exponent << 7 | m);
+	codes_of_bf16_wide((const unsigned char *)values, 128, by, codes);
+	for (unsigned m = 1; m < 128; m++) {
+		if (codes[m] == codes[m - 1])
+			continue;
+		if (n == 8 || codes[m] != codes[m - 1] + 1)
+			return steps;
+		steps.below[n++] = (signed char)(m - 1);
+	}
+	least = exponent - (codes[0] >> 3);
+	steps.first = codes[0] & 7;
+	steps.least = (unsigned char)least;
+	steps.usable = least >= 0 && least < 240; /* exponents 0 and 255 are not among those of normal codes */
+	return steps;
+}
+
+/* Sixteen values a vector, so that bytes of 32 are in the order 0-7, 16-23, 8-15, 24-31. */
+WIDE static inline __m256i codes_of_32(__m256i a, __m256i b, const struct steps *steps, const __m256i below[8],
+				       bool *usual)
+{
+	const __m256i byte = _mm256_set1_epi16(0xFF), sign = _mm256_set1_epi8((char)0x80);
+	__m256i low = _mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
+	__m256i high = _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8));
+	__m256i mantissa = _mm256_andnot_si256(sign, low), code = _mm256_set1_epi8((char)steps->first), exponent;
+
+	exponent = _mm256_or_si256(_mm256_add_epi8(high, high),
+				   _mm256_and_si256(_mm256_srli_epi16(low, 7), _mm256_set1_epi8(1)));
+	exponent = _mm256_sub_epi8(exponent, _mm256_set1_epi8((char)steps->least));
+	*usual = _mm256_testz_si256(
+		_mm256_subs_epu8(_mm256_sub_epi8(exponent, _mm256_set1_epi8(1)), _mm256_set1_epi8(14)),
+		_mm256_set1_epi8(-1));
+#pragma GCC unroll 8
+	for (int i = 0; i < 8; i++)
+		code = _mm256_sub_epi8(code, _mm256_cmpgt_epi8(mantissa, below[i]));
+	code = _mm256_add_epi8(code, _mm256_and_si256(_mm256_slli_epi16(exponent, 3), _mm256_set1_epi8((char)0xF8)));
+	return _mm256_or_si256(_mm256_min_epu8(code, _mm256_set1_epi8(0x7E)), _mm256_and_si256(high, sign));
+}
+
+/* A run of BF16 by its steps, or where a value makes no normal code by what makes all. Returns how many were done: all but the
+ * last few; *odd when there was such a value. */
+WIDE static uint64_t codes_by_steps(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
+				    const struct steps *steps, unsigned char *to, bool *odd)
+{
+	__m256i below[8];
+	uint64_t i = 0;
+	bool usual;
+
+	for (unsigned s = 0; s < 8; s++)
+		below[s] = _mm256_set1_epi8(steps->below[s]);
+	for (; i + 32 <= n; i += 32) {
+		const __m256i *values = (const __m256i *)(const void *)(from + 2 * i);
+		__m256i codes =
+			codes_of_32(_mm256_loadu_si256(values), _mm256_loadu_si256(values + 1), steps, below, &usual);
+		_mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_permute4x64_epi64(codes, 0xD8));
+		if (!usual) {
+			codes_wide(from + 2 * i, true, 32, by, to + i);
+			*odd = true;
+		}
+	}
+	return i;
+}
+
+/* The largest of rows of BF16, its sign left out. */
+WIDE static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
+{
+	const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
+	__m256i most[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
+	uint16_t each[16], largest = 0;
+
+	for (uint64_t r = 0; r < rows; r++, from += pitch) {
+		uint64_t i = 0;
+		for (; i + 32 <= n; i += 32) {
+			const __m256i *values = (const __m256i *)(const void *)(from + 2 * i);
+			for (int v = 0; v < 2; v++)
+				most[v] = _mm256_max_epu16(most[v],
+							   _mm256_and_si256(_mm256_loadu_si256(values + v), magnitude));
+		}
+		for (; i < n; i++) {
+			uint16_t half;
+			memcpy(&half, from + 2 * i, sizeof(half));
+			largest = (half & 0x7FFF) > largest ? half & 0x7FFF : largest;
+		}
+	}
+	_mm256_storeu_si256((__m256i *)(void *)each, _mm256_max_epu16(most[0], most[1]));
+	for (unsigned i = 0; i < 16; i++)
+		largest = each[i] > largest ? each[i] : largest;
+	return largest;
+}
+
 WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float scale, float *to)
 {
 	const __m256i nan = _mm256_set1_epi32(0x7FC00000), mask = _mm256_set1_epi32(0x7F);
@@ -232,6 +348,29 @@ static bool has_wide(void)
 	return __builtin_cpu_supports("avx2");
 }
 #else
+struct steps {
+	bool usable;
+};
+
+static struct steps steps_of(const struct sl_quant_by *by)
+{
+	(void)by;
+	return (struct steps){ false };
+}
+
+static uint64_t codes_by_steps(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
+			       const struct steps *steps, unsigned char *to, bool *odd)
+{
+	(void)from, (void)n, (void)by, (void)steps, (void)to, (void)odd;
+	return 0;
+}
+
+static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
+{
+	(void)from, (void)pitch, (void)rows, (void)n;
+	return 0;
+}
+
 static uint64_t codes_of_f32_wide(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
 {
 	(void)from, (void)n, (void)by, (void)to;
@@ -339,6 +478,10 @@ static float largest(const struct sl_args *args, const struct sl_block *block, c
 	float stretch[STRETCH];
 	uint32_t so_far = 0, here;
 
+	if (from == SL_BF16 && has_wide())
+		return sl_bf16_to_f32((uint16_t)largest_bf16_wide(
+			block->bytes[input] + (g->row - in->row) * in->n_cols + first * 2 - in->col, in->n_cols,
+			g->n_rows, n));
 	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
 		for (uint64_t c = 0; c < n; c += STRETCH) {
 			uint64_t now = sl_quant_min(STRETCH, n - c);
@@ -359,17 +502,27 @@ static float largest(const struct sl_args *args, const struct sl_block *block, c
 
 /* A granule's row of BF16, straight from where it is. Returns how many elements were done; none where a NaN has to be mended. */
 static uint64_t straight(const struct sl_args *args, const struct sl_block *block, uint64_t row,
-			 const struct sl_granule *g, const struct sl_quant_by *by, unsigned char *to)
+			 const struct sl_granule *g, const struct sl_quant_by *by, const struct steps *steps,
+			 unsigned char *to)
 {
 	const struct sl_rect *in = &block->in[0];
+	const unsigned char *from = block->bytes[0] + (row - in->row) * in->n_cols + g->col * 2 - in->col;
+	bool odd = !steps->usable;
 	uint64_t done;
 
 	if (args->p[SL_QUANT_FROM] != SL_BF16 || !has_wide())
 		return 0;
 	to += g->col - block->out.col;
-	done = codes_of_bf16_wide(block->bytes[0] + (row - in->row) * in->n_cols + g->col * 2 - in->col, g->n_cols, by,
-				  to);
-	return by->nan_is_top && has_nan(to, done) ? 0 : done;
+	done = odd ? codes_of_bf16_wide(from, g->n_cols, by, to) : codes_by_steps(from, g->n_cols, by, steps, to, &odd);
+	return odd && by->nan_is_top && has_nan(to, done) ? 0 : done;
+}
+
+/* Finding steps costs as much as some hundred codes. */
+static struct steps useful_steps(const struct sl_args *args, const struct sl_granule *g, const struct sl_quant_by *by)
+{
+	if (args->p[SL_QUANT_FROM] != SL_BF16 || !has_wide() || g->n_rows * g->n_cols < STEPS_MIN)
+		return (struct steps){ .usable = false };
+	return steps_of(by);
 }
 
 static void quantise(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
@@ -377,10 +530,11 @@ static void quantise(const struct sl_args *args, const struct sl_block *block, c
 	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
 	float stretch[STRETCH], scale = sl_quant_scale(args, whole ? sl_quant_fact(block) : largest(args, block, g));
 	const struct sl_quant_by by = sl_quant_by(args, scale);
+	const struct steps steps = useful_steps(args, g, &by);
 
 	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
 		unsigned char *to = block->dst + (r - block->out.row) * block->stride;
-		for (uint64_t c = straight(args, block, r, g, &by, to); c < g->n_cols; c += STRETCH) {
+		for (uint64_t c = straight(args, block, r, g, &by, &steps, to); c < g->n_cols; c += STRETCH) {
 			uint64_t n = sl_quant_min(STRETCH, g->n_cols - c);
 			sl_quant_load_row(args, block, r, g->col + c, n, stretch);
 			make_codes(stretch, n, &by, to + g->col + c - block->out.col);

@@ -357,35 +357,36 @@ static const struct op {
 	const char *name;
 	struct sl_transform (*make)(void);
 	unsigned char mask, plus; /* of random bytes; 0: as they are */
+	bool weights;		  /* instead, BF16 as weights have them */
 } ops[] = {
-	{ "FP8 to one scale, a table", map_fp8, 0x01, 0x3C },
-	{ "FP8 to AMD's codes", map_fnuz, 0, 0 },
-	{ "bytes turned", turned, 0, 0 },
-	{ "BF16 to FP8, a scale a matrix", quant_tensor, 0x3F, 0x20 },
-	{ "BF16 to FP8, a scale a row", quant_rows, 0x3F, 0x20 },
-	{ "BF16 to FP8, a scale a block", quant_blocks, 0x3F, 0x20 },
-	{ "FP8 blocks to powers of two", requant_blocks, 0x3F, 0x20 },
-	{ "FP8 blocks to BF16", dequant_blocks, 0x3F, 0x20 },
-	{ "marlin tiles, 4 bits, words (GPTQ)", tiles_4_words, 0, 0 },
-	{ "marlin tiles, 4 bits, rows (CT, FP4)", tiles_4_rows, 0, 0 },
-	{ "marlin tiles, 4 bits, AWQ", tiles_4_awq, 0, 0 },
-	{ "marlin tiles, 8 bits, words (GPTQ)", tiles_8_words, 0, 0 },
-	{ "marlin tiles, 8 bits, rows (CT, FP8)", tiles_8_rows, 0, 0 },
-	{ "marlin tiles, 8 bits, AWQ", tiles_8_awq, 0, 0 },
-	{ "AWQ to words, 4 bits", awq_to_words, 0, 0 },
-	{ "marlin zero points, 4 bits [N/8, G]", zeros_words, 0, 0 },
-	{ "marlin zero points, AWQ", zeros_awq, 0, 0 },
-	{ "marlin scales, 16 bits [G, N]", scales_2, 0, 0 },
-	{ "marlin scales, 16 bits [N, G]", scales_2_turned, 0, 0 },
-	{ "marlin scales, E8M0 [N, G]", scales_e8m0, 0, 0 },
-	{ "marlin scales, NVFP4 [N, G]", scales_nvfp4, 0x3F, 0x20 },
-	{ "marlin scales, FP8's F32 [N, G]", scales_fp8, 0, 0 },
-	{ "rows, gated, tile of 128", rows_gated, 0, 0 },
-	{ "rows, gated, blocks of 128 bytes", rows_blocks, 0, 0 },
-	{ "swizzle, NVFP4 scales", swizzle_plain, 0, 0 },
-	{ "swizzle, NVFP4 scales, gated", swizzle_gated, 0, 0 },
-	{ "elements, F32 at least 1e-10", element_floor, 0, 0 },
-	{ "elements, F8_E8M0 to F32", element_e8m0, 0, 0 },
+	{ "FP8 to one scale, a table", map_fp8, 0x01, 0x3C, false },
+	{ "FP8 to AMD's codes", map_fnuz, 0, 0, false },
+	{ "bytes turned", turned, 0, 0, false },
+	{ "BF16 to FP8, a scale a matrix", quant_tensor, 0, 0, true },
+	{ "BF16 to FP8, a scale a row", quant_rows, 0, 0, true },
+	{ "BF16 to FP8, a scale a block", quant_blocks, 0, 0, true },
+	{ "FP8 blocks to powers of two", requant_blocks, 0x3F, 0x20, false },
+	{ "FP8 blocks to BF16", dequant_blocks, 0x3F, 0x20, false },
+	{ "marlin tiles, 4 bits, words (GPTQ)", tiles_4_words, 0, 0, false },
+	{ "marlin tiles, 4 bits, rows (CT, FP4)", tiles_4_rows, 0, 0, false },
+	{ "marlin tiles, 4 bits, AWQ", tiles_4_awq, 0, 0, false },
+	{ "marlin tiles, 8 bits, words (GPTQ)", tiles_8_words, 0, 0, false },
+	{ "marlin tiles, 8 bits, rows (CT, FP8)", tiles_8_rows, 0, 0, false },
+	{ "marlin tiles, 8 bits, AWQ", tiles_8_awq, 0, 0, false },
+	{ "AWQ to words, 4 bits", awq_to_words, 0, 0, false },
+	{ "marlin zero points, 4 bits [N/8, G]", zeros_words, 0, 0, false },
+	{ "marlin zero points, AWQ", zeros_awq, 0, 0, false },
+	{ "marlin scales, 16 bits [G, N]", scales_2, 0, 0, false },
+	{ "marlin scales, 16 bits [N, G]", scales_2_turned, 0, 0, false },
+	{ "marlin scales, E8M0 [N, G]", scales_e8m0, 0, 0, false },
+	{ "marlin scales, NVFP4 [N, G]", scales_nvfp4, 0x3F, 0x20, false },
+	{ "marlin scales, FP8's F32 [N, G]", scales_fp8, 0, 0, false },
+	{ "rows, gated, tile of 128", rows_gated, 0, 0, false },
+	{ "rows, gated, blocks of 128 bytes", rows_blocks, 0, 0, false },
+	{ "swizzle, NVFP4 scales", swizzle_plain, 0, 0, false },
+	{ "swizzle, NVFP4 scales, gated", swizzle_gated, 0, 0, false },
+	{ "elements, F32 at least 1e-10", element_floor, 0, 0, false },
+	{ "elements, F8_E8M0 to F32", element_e8m0, 0, 0, false },
 };
 /* clang-format on */
 
@@ -403,6 +404,26 @@ static void *memory(uint64_t len)
 	return bytes;
 }
 
+static unsigned next_byte(uint32_t *seed)
+{
+	*seed = *seed * 1664525 + 1013904223;
+	return *seed >> 24;
+}
+
+/* BF16 that lie about zero as those of a normal distribution, nearly. */
+static void add_weights(unsigned char *bytes, uint64_t len)
+{
+	uint32_t seed = 1;
+
+	for (uint64_t b = 0; b + 1 < len; b += 2) {
+		float sum = 0;
+		for (unsigned i = 0; i < 4; i++)
+			sum += (float)next_byte(&seed) + (float)next_byte(&seed) / 256 - 128;
+		uint16_t half = sl_f32_to_bf16(sum / 8192);
+		memcpy(bytes + b, &half, sizeof(half));
+	}
+}
+
 /* Each input random bytes in memory of its own. */
 static uint64_t add_streams(const struct op *o, struct sl_transform *t, struct sl_piece *pieces)
 {
@@ -413,10 +434,10 @@ static uint64_t add_streams(const struct op *o, struct sl_transform *t, struct s
 			 len = t->args.batch * member;
 		unsigned char *bytes = memory(len);
 		uint32_t seed = 1;
-		for (uint64_t b = 0; b < len; b++) {
-			seed = seed * 1664525 + 1013904223;
-			bytes[b] = (unsigned char)((seed >> 24 & (o->mask ? o->mask : 0xFF)) + o->plus);
-		}
+		for (uint64_t b = 0; b < len && !o->weights; b++)
+			bytes[b] = (unsigned char)((next_byte(&seed) & (o->mask ? o->mask : 0xFF)) + o->plus);
+		if (o->weights)
+			add_weights(bytes, len);
 		pieces[i] = (struct sl_piece){ .len = len, .data = bytes, .op = SL_OP_DATA };
 		t->in[i] = (struct sl_stream){ &pieces[i], 1, 0, member, row_bytes };
 		sum += len;

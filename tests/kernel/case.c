@@ -354,10 +354,7 @@ static int make(struct sl_model *model, const struct sl_recipe *recipe, char **a
 	if (!ret)
 		ret = check_fault();
 	close_backend(model);
-	free(plan.tensors);
-	free(plan.pieces);
-	free(plan.first_piece);
-	free(plan.columns);
+	sl_plan_release(&plan);
 	sl_arena_release(&view.arena);
 	return ret;
 }

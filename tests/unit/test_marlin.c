@@ -142,9 +142,7 @@ static int make(const struct refusal *r, struct sl_error *err)
 	sl_arena_init(&view.arena);
 	post.n_loaded = load(r->tensors, loaded, pieces);
 	int ret = recipe->make(&post);
-	free(plan.tensors);
-	free(plan.pieces);
-	free(plan.first_piece);
+	sl_plan_release(&plan);
 	sl_arena_release(&view.arena);
 	return ret;
 }

@@ -80,9 +80,7 @@ static int make(const char *name, const struct tensor *tensors, const struct sl_
 	sl_arena_init(&view.arena);
 	post.n_loaded = load(tensors, loaded, pieces);
 	int ret = recipe->make(&post);
-	free(plan.tensors);
-	free(plan.pieces);
-	free(plan.first_piece);
+	sl_plan_release(&plan);
 	sl_arena_release(&view.arena);
 	return ret;
 }
