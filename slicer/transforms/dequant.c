@@ -79,11 +79,86 @@ WIDE static uint64_t bf16_wide(const unsigned char *from, uint64_t n, float by, 
 	return i;
 }
 
+/* BF16 of what a scale makes of FP8 codes: the eight mantissas of exponent 0 as if it were one of the others, and those
+ * of subnormals, in low and high bytes. An exponent adds itself. */
+struct halves {
+	bool usable; /* all results are normal numbers, but for those of subnormals and of the NaN */
+	unsigned char low[16], high[16];
+};
+
+static struct halves halves_of(float scale)
+{
+	static const unsigned char codes[32] = { 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 0x7E };
+	struct halves halves;
+	uint16_t made[32];
+
+	bf16_wide(codes, 32, scale, (unsigned char *)made);
+	halves.usable = scale > 0 && made[0] >= 0x80 && made[16] < 0x7F80;
+	for (unsigned i = 0; i < 16; i++) {
+		unsigned half = i < 8 ? made[i] - 0x80u : made[i];
+		halves.low[i] = (unsigned char)half;
+		halves.high[i] = (unsigned char)(half >> 8);
+	}
+	return halves;
+}
+
+/* A run of codes by those; where there is a NaN, by what makes all. Returns how many were done: all but the last few. */
+WIDE static uint64_t bf16_by_halves(const unsigned char *from, uint64_t n, float scale, const struct halves *halves,
+				    unsigned char *to)
+{
+	const __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)halves->low));
+	const __m256i high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)halves->high));
+	const __m256i magnitude = _mm256_set1_epi8(0x7F), sign = _mm256_set1_epi8((char)0x80);
+	const __m256i eight = _mm256_set1_epi8(8), seven = _mm256_set1_epi8(7);
+	uint64_t i = 0;
+
+	for (; i + 32 <= n; i += 32) {
+		__m256i code = _mm256_loadu_si256((const __m256i *)(const void *)(from + i)), size, index, bytes[2],
+			exponent[2];
+		if (_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_and_si256(code, magnitude), magnitude))) {
+			bf16_wide(from + i, 32, scale, to + 2 * i);
+			continue;
+		}
+		code = _mm256_permute4x64_epi64(code, 0xD8); /* for unpacking in order */
+		size = _mm256_and_si256(code, magnitude);
+		index = _mm256_or_si256(_mm256_and_si256(size, seven),
+					_mm256_and_si256(_mm256_cmpgt_epi8(eight, size), eight));
+		bytes[0] = _mm256_shuffle_epi8(low, index);
+		bytes[1] = _mm256_shuffle_epi8(high, index);
+		exponent[0] = _mm256_and_si256(_mm256_slli_epi16(code, 4), sign);
+		exponent[1] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(size, 4), seven),
+					      _mm256_and_si256(code, sign));
+		__m256i *out = (__m256i *)(void *)(to + 2 * i);
+		_mm256_storeu_si256(out, _mm256_add_epi16(_mm256_unpacklo_epi8(bytes[0], bytes[1]),
+							  _mm256_unpacklo_epi8(exponent[0], exponent[1])));
+		_mm256_storeu_si256(out + 1, _mm256_add_epi16(_mm256_unpackhi_epi8(bytes[0], bytes[1]),
+							      _mm256_unpackhi_epi8(exponent[0], exponent[1])));
+	}
+	return i;
+}
+
 static bool has_wide(void)
 {
 	return __builtin_cpu_supports("avx2");
 }
 #else
+struct halves {
+	bool usable;
+};
+
+static struct halves halves_of(float scale)
+{
+	(void)scale;
+	return (struct halves){ false };
+}
+
+static uint64_t bf16_by_halves(const unsigned char *from, uint64_t n, float scale, const struct halves *halves,
+			       unsigned char *to)
+{
+	(void)from, (void)n, (void)scale, (void)halves, (void)to;
+	return 0;
+}
+
 static uint64_t bf16_wide(const unsigned char *from, uint64_t n, float by, unsigned char *to)
 {
 	(void)from, (void)n, (void)by, (void)to;
@@ -96,43 +171,65 @@ static bool has_wide(void)
 }
 #endif
 
-/* Elements [col, col + n) of a row of FP8 that share a scale, straight to where they are wanted. Returns how many were done. */
-static uint64_t straight(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col,
-			 uint64_t n, unsigned char *to)
+enum { STRETCH = 1024, HALVES_MIN = 512 }; /* elements */
+
+/* Elements through F32. */
+static void convert(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col, uint64_t n,
+		    unsigned char *to)
 {
-	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS];
-	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
-
-	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_DEQUANT_TO] != SL_BF16 || !h || !has_wide())
-		return 0;
-	float scale = sl_quant_load(SL_F32, block->bytes[1] + (row / h - scales->row) * scales->n_cols + col / w * 4 -
-						    scales->col);
-	return bf16_wide(block->bytes[0] + (row - in->row) * in->n_cols + col - in->col, sl_quant_min(n, w - col % w),
-			 scale, to);
-}
-
-enum { STRETCH = 1024 };
-
-static void run(const struct sl_args *args, const struct sl_block *block)
-{
-	uint64_t size = sl_dequant_size(args), first = block->out.col / size, n = block->out.n_cols / size, now;
+	uint64_t size = sl_dequant_size(args), now;
 	float values[STRETCH];
 	uint16_t halves[STRETCH];
 
-	for (uint64_t r = 0; r < block->out.n_rows; r++) {
-		for (uint64_t c = 0; c < n; c += now) {
-			now = straight(args, block, block->out.row + r, first + c, n - c,
-				       block->dst + r * block->stride + c * size);
-			if (now)
-				continue;
-			now = sl_quant_min(n - c, STRETCH);
-			sl_quant_load_row(args, block, block->out.row + r, first + c, now, values);
-			if (args->p[SL_DEQUANT_TO] == SL_BF16)
-				to_bf16(values, now, halves);
-			else if (size == 2)
-				to_f16(values, now, halves);
-			memcpy(block->dst + r * block->stride + c * size, size == 2 ? (const void *)halves : values,
-			       now * size);
+	for (uint64_t c = 0; c < n; c += now) {
+		now = sl_quant_min(n - c, STRETCH);
+		sl_quant_load_row(args, block, row, col + c, now, values);
+		if (args->p[SL_DEQUANT_TO] == SL_BF16)
+			to_bf16(values, now, halves);
+		else if (size == 2)
+			to_f16(values, now, halves);
+		memcpy(to + c * size, size == 2 ? (const void *)halves : values, now * size);
+	}
+}
+
+/* FP8 codes that share a scale, to BF16. */
+static void convert_tile(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
+			 float scale)
+{
+	const struct halves halves =
+		g->n_rows * g->n_cols < HALVES_MIN ? (struct halves){ .usable = false } : halves_of(scale);
+	const struct sl_rect *in = &block->in[0];
+
+	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
+		const unsigned char *from = block->bytes[0] + (r - in->row) * in->n_cols + g->col - in->col;
+		unsigned char *to = block->dst + (r - block->out.row) * block->stride + (g->col * 2 - block->out.col);
+		uint64_t done = halves.usable ? bf16_by_halves(from, g->n_cols, scale, &halves, to)
+					      : bf16_wide(from, g->n_cols, scale, to);
+		convert(args, block, r, g->col + done, g->n_cols - done, to + 2 * done);
+	}
+}
+
+static void run(const struct sl_args *args, const struct sl_block *block)
+{
+	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS], size = sl_dequant_size(args);
+	uint64_t first = block->out.col / size, end = first + block->out.n_cols / size,
+		 last = block->out.row + block->out.n_rows;
+	const struct sl_rect *scales = &block->in[1];
+	struct sl_granule g;
+
+	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_DEQUANT_TO] != SL_BF16 || !h || !has_wide()) {
+		for (uint64_t r = 0; r < block->out.n_rows; r++)
+			convert(args, block, block->out.row + r, first, end - first, block->dst + r * block->stride);
+		return;
+	}
+	for (g.row = block->out.row; g.row < last; g.row += g.n_rows) {
+		g.n_rows = sl_quant_min(last - g.row, h - g.row % h);
+		for (g.col = first; g.col < end; g.col += g.n_cols) {
+			g.n_cols = sl_quant_min(end - g.col, w - g.col % w);
+			convert_tile(args, block, &g,
+				     sl_quant_load(SL_F32, block->bytes[1] +
+								   (g.row / h - scales->row) * scales->n_cols +
+								   g.col / w * 4 - scales->col));
 		}
 	}
 }

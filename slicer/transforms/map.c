@@ -5,12 +5,9 @@
 
 #include "slicer/convert.h"
 #include "slicer/transform.h"
+#include "slicer/transforms/lookup.h"
 
 #include <math.h>
-#include <string.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 /* ---- tables ---- */
 
@@ -149,107 +146,19 @@ static void need(const struct sl_args *args, unsigned input, const struct sl_rec
 		*in = *out;
 }
 
-/* One run of bytes. */
-static void look_up(const unsigned char *table, const unsigned char *from, unsigned char *to, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		to[i] = table[from[i]];
-}
-
-#ifdef __x86_64__
-/* What a table has in common with most: then 32 bytes can be looked up at once. */
-struct shape {
-	bool keeps_sign; /* its upper half is the lower one with the highest bit set, but for a NaN, the last code, and zero */
-	bool keeps_zero;  /* zero has a sign too */
-	bool is_identity; /* the lower half is its own codes */
-};
-
-static struct shape shape_of(const unsigned char *table)
-{
-	struct shape shape = { !(table[127] & 0x80), table[0x80] == (table[0] | 0x80), true };
-
-	shape.keeps_sign &= table[0x80] == 0 || shape.keeps_zero;
-	for (unsigned c = 0; c < 127; c++) {
-		shape.keeps_sign &= !(table[c] & 0x80) && (c == 0 || table[c + 128] == (table[c] | 0x80));
-		shape.is_identity &= table[c] == c;
-	}
-	shape.is_identity &= table[127] == 127;
-	return shape;
-}
-
-#define WIDE __attribute__((target("avx2")))
-
-/* From the eight tables of 16 that the lower half is, each but the first as what it differs in from the one before: a code adds up all
- * tables up to its own, since one that belongs to an earlier table is negative by then, for which a shuffle gives 0. */
-WIDE static inline __m256i find_32(const __m256i tables[8], __m256i codes)
-{
-	__m256i found = _mm256_shuffle_epi8(tables[0], codes);
-
-#pragma GCC unroll 8
-	for (int t = 1; t < 8; t++) {
-		codes = _mm256_sub_epi8(codes, _mm256_set1_epi8(16));
-		found = _mm256_xor_si256(found, _mm256_shuffle_epi8(tables[t], codes));
-	}
-	return found;
-}
-
-/* Returns how many bytes were done: all but the last few, or those before a negative NaN. */
-WIDE static uint64_t look_up_wide(const unsigned char *table, const struct shape *shape, const unsigned char *from,
-				  unsigned char *to, uint64_t n)
-{
-	const __m256i sign = _mm256_set1_epi8((char)0x80), nan = _mm256_set1_epi8(-1);
-	const __m256i zero = shape->keeps_zero ? nan : sign; /* a code that becomes 0 */
-	bool nan_moves = table[255] != (table[127] | 0x80);
-	__m256i tables[8];
-	uint64_t i = 0;
-
-	for (unsigned t = 0; t < 8; t++)
-		tables[t] =
-			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(table + 16 * t)));
-	for (unsigned t = 7; t > 0; t--)
-		tables[t] = _mm256_xor_si256(tables[t], tables[t - 1]);
-	for (; i + 32 <= n; i += 32) {
-		__m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(from + i)), found;
-		if (nan_moves && _mm256_movemask_epi8(_mm256_cmpeq_epi8(codes, nan)))
-			break;
-		found = shape->is_identity ? codes
-					   : _mm256_or_si256(_mm256_and_si256(codes, sign),
-							     find_32(tables, _mm256_andnot_si256(sign, codes)));
-		if (!shape->keeps_zero)
-			found = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), found);
-		_mm256_storeu_si256((__m256i *)(void *)(to + i), found);
-	}
-	return i;
-}
-
-static void look_up_fast(const unsigned char *table, const unsigned char *from, unsigned char *to, uint64_t n)
-{
-	const struct shape shape = shape_of(table);
-	bool wide = __builtin_cpu_supports("avx2") && n >= 64 && shape.keeps_sign;
-
-	while (n > 0) {
-		uint64_t done = wide ? look_up_wide(table, &shape, from, to, n) : 0,
-			 few = n - done < 32 || !wide ? n - done : 32;
-		look_up(table, from + done, to + done, few);
-		from += done + few;
-		to += done + few;
-		n -= done + few;
-	}
-}
-#else
-#define look_up_fast look_up
-#endif
-
 /* Rows of one range lie one after another: they are one run where the destination has no gaps. */
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
 	uint64_t width = block->out.n_cols, rows = block->out.n_rows, n;
+	struct sl_lookup lookup;
 
 	for (uint64_t r = 0; r < rows; r += n) {
 		const unsigned char *table = sl_map_table(args, block, r);
 		for (n = 1; r + n < rows && block->stride == width && sl_map_table(args, block, r + n) == table;)
 			n++;
-		look_up_fast(table, block->bytes[0] + r * width, block->dst + r * block->stride, n * width);
+		sl_lookup_make(&lookup, table);
+		sl_lookup_rows(&lookup, block->bytes[0] + r * width, 0, 1, n * width, block->dst + r * block->stride,
+			       0);
 	}
 }
 

@@ -5,6 +5,7 @@
 
 #include "slicer/transform.h"
 #include "slicer/transforms/fast.h"
+#include "slicer/transforms/lookup.h"
 
 #include <errno.h>
 #ifdef __x86_64__
@@ -327,6 +328,28 @@ WIDE static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch
 	return largest;
 }
 
+/* The largest of rows of codes, their signs left out. */
+WIDE static unsigned char largest_code_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
+{
+	const __m256i magnitude = _mm256_set1_epi8(0x7F);
+	__m256i most = _mm256_setzero_si256();
+	unsigned char each[32], largest = 0;
+
+	for (uint64_t r = 0; r < rows; r++, from += pitch) {
+		uint64_t i = 0;
+		for (; i + 32 <= n; i += 32)
+			most = _mm256_max_epu8(
+				most, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)(from + i)),
+						       magnitude));
+		for (; i < n; i++)
+			largest = (from[i] & 0x7F) > largest ? from[i] & 0x7F : largest;
+	}
+	_mm256_storeu_si256((__m256i *)(void *)each, most);
+	for (unsigned i = 0; i < 32; i++)
+		largest = each[i] > largest ? each[i] : largest;
+	return largest;
+}
+
 WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float scale, float *to)
 {
 	const __m256i nan = _mm256_set1_epi32(0x7FC00000), mask = _mm256_set1_epi32(0x7F);
@@ -366,6 +389,12 @@ static uint64_t codes_by_steps(const unsigned char *from, uint64_t n, const stru
 }
 
 static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
+{
+	(void)from, (void)pitch, (void)rows, (void)n;
+	return 0;
+}
+
+static unsigned char largest_code_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
 {
 	(void)from, (void)pitch, (void)rows, (void)n;
 	return 0;
@@ -468,6 +497,27 @@ static void make_codes(const float *from, uint64_t n, const struct sl_quant_by *
 		mend_nans(from, n, by, to);
 }
 
+/* Codes of a granule that share one scale, which is a number above zero: where they are, and the scale. */
+struct alike {
+	const unsigned char *codes;
+	float scale;
+};
+
+static bool are_alike(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
+		      struct alike *alike)
+{
+	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS];
+	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
+
+	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_QUANT_ALL_COLS] || !h || !has_wide() ||
+	    g->row / h != (g->row + g->n_rows - 1) / h || g->col / w != (g->col + g->n_cols - 1) / w)
+		return false;
+	alike->codes = block->bytes[0] + (g->row - in->row) * in->n_cols + g->col - in->col;
+	alike->scale = sl_quant_load(SL_F32, block->bytes[1] + (g->row / h - scales->row) * scales->n_cols +
+						     g->col / w * 4 - scales->col);
+	return alike->scale > 0;
+}
+
 /* A granule's largest value: of what is stored, or of that times its scales. */
 static float largest(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
 {
@@ -477,7 +527,11 @@ static float largest(const struct sl_args *args, const struct sl_block *block, c
 	const struct sl_rect *in = &block->in[input];
 	float stretch[STRETCH];
 	uint32_t so_far = 0, here;
+	struct alike alike;
 
+	if (are_alike(args, block, g, &alike))
+		return sl_f8_e4m3_to_f32(largest_code_wide(alike.codes, in->n_cols, g->n_rows, g->n_cols)) *
+		       alike.scale;
 	if (from == SL_BF16 && has_wide())
 		return sl_bf16_to_f32((uint16_t)largest_bf16_wide(
 			block->bytes[input] + (g->row - in->row) * in->n_cols + first * 2 - in->col, in->n_cols,
@@ -525,12 +579,35 @@ static struct steps useful_steps(const struct sl_args *args, const struct sl_gra
 	return steps_of(by);
 }
 
+/* Codes with one scale to codes with another: each of 256 becomes another, whatever it stands beside. */
+static void requantise(const struct sl_block *block, const struct sl_granule *g, const struct alike *alike,
+		       const struct sl_quant_by *by)
+{
+	unsigned char all[256], table[256];
+	struct sl_lookup lookup;
+	float values[256];
+
+	for (unsigned c = 0; c < 256; c++)
+		all[c] = (unsigned char)c;
+	load_codes(all, 256, alike->scale, values);
+	make_codes(values, 256, by, table);
+	sl_lookup_make(&lookup, table);
+	sl_lookup_rows(&lookup, alike->codes, block->in[0].n_cols, g->n_rows, g->n_cols,
+		       block->dst + (g->row - block->out.row) * block->stride + g->col - block->out.col, block->stride);
+}
+
 static void quantise(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
 {
 	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
 	float stretch[STRETCH], scale = sl_quant_scale(args, whole ? sl_quant_fact(block) : largest(args, block, g));
 	const struct sl_quant_by by = sl_quant_by(args, scale);
 	const struct steps steps = useful_steps(args, g, &by);
+	struct alike alike;
+
+	if (g->n_rows * g->n_cols >= STEPS_MIN && are_alike(args, block, g, &alike)) {
+		requantise(block, g, &alike, &by);
+		return;
+	}
 
 	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
 		unsigned char *to = block->dst + (r - block->out.row) * block->stride;

@@ -138,9 +138,11 @@ SL_DEVICE float sl_quant_exponent(float f)
 	return ceilf((float)log2((double)f));
 }
 
-/* 2^e for whole e from -127 to 127. */
+/* 2^e for whole e from -127 on. */
 SL_DEVICE float sl_quant_power(float e)
 {
+	if (!(e <= 127))
+		return e != e ? e : sl_f32_from_bits(0x7F800000);
 	return e < -126 ? 0x1p-127f : sl_f32_from_bits((uint32_t)((int)e + 127) << 23);
 }
 

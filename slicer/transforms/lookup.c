@@ -1,0 +1,106 @@
+/*
+ * lookup.c - see lookup.h.
+ */
+#include "slicer/transforms/lookup.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+static void look_up(const unsigned char *table, const unsigned char *from, unsigned char *to, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		to[i] = table[from[i]];
+}
+
+void sl_lookup_make(struct sl_lookup *lookup, const unsigned char *table)
+{
+	bool keeps_zero = table[0x80] == (table[0] | 0x80), is_identity = table[127] == 127;
+	bool keeps_sign = !(table[127] & 0x80) && (table[0x80] == 0 || keeps_zero);
+
+	for (unsigned c = 0; c < 127; c++) {
+		keeps_sign &= !(table[c] & 0x80) && (c == 0 || table[c + 128] == (table[c] | 0x80));
+		is_identity &= table[c] == c;
+	}
+	*lookup = (struct sl_lookup){ table, keeps_sign, keeps_zero, is_identity };
+}
+
+#ifdef __x86_64__
+#define WIDE __attribute__((target("avx2")))
+
+/* From the eight tables of 16 that the lower half is, each but the first as what it differs in from the one before: a code adds up all
+ * tables up to its own, since one that belongs to an earlier table is negative by then, for which a shuffle gives 0. */
+WIDE static inline __m256i find_32(const __m256i tables[8], __m256i codes)
+{
+	__m256i found = _mm256_shuffle_epi8(tables[0], codes);
+
+#pragma GCC unroll 8
+	for (int t = 1; t < 8; t++) {
+		codes = _mm256_sub_epi8(codes, _mm256_set1_epi8(16));
+		found = _mm256_xor_si256(found, _mm256_shuffle_epi8(tables[t], codes));
+	}
+	return found;
+}
+
+/* Vectors with a negative NaN, where that is not the positive one with a sign, are looked up byte by byte. */
+WIDE static void look_up_wide(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
+			      uint64_t n, unsigned char *to, uint64_t stride)
+{
+	const __m256i sign = _mm256_set1_epi8((char)0x80), nan = _mm256_set1_epi8(-1);
+	const __m256i zero = lookup->keeps_zero ? nan : sign; /* a code that becomes 0 */
+	const unsigned char *table = lookup->table;
+	bool nan_moves = table[255] != (table[127] | 0x80);
+	__m256i tables[8];
+
+	for (unsigned t = 0; t < 8; t++)
+		tables[t] =
+			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(table + 16 * t)));
+	for (unsigned t = 7; t > 0; t--)
+		tables[t] = _mm256_xor_si256(tables[t], tables[t - 1]);
+	for (uint64_t r = 0; r < rows; r++, from += pitch, to += stride) {
+		uint64_t i = 0;
+		for (; i + 32 <= n; i += 32) {
+			__m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(from + i)), found;
+			if (nan_moves && _mm256_movemask_epi8(_mm256_cmpeq_epi8(codes, nan))) {
+				look_up(table, from + i, to + i, 32);
+				continue;
+			}
+			found = lookup->is_identity
+					? codes
+					: _mm256_or_si256(_mm256_and_si256(codes, sign),
+							  find_32(tables, _mm256_andnot_si256(sign, codes)));
+			if (!lookup->keeps_zero)
+				found = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), found);
+			_mm256_storeu_si256((__m256i *)(void *)(to + i), found);
+		}
+		look_up(table, from + i, to + i, n - i);
+	}
+}
+
+static bool has_wide(void)
+{
+	return __builtin_cpu_supports("avx2");
+}
+#else
+static void look_up_wide(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
+			 uint64_t n, unsigned char *to, uint64_t stride)
+{
+	(void)lookup, (void)from, (void)pitch, (void)rows, (void)n, (void)to, (void)stride;
+}
+
+static bool has_wide(void)
+{
+	return false;
+}
+#endif
+
+void sl_lookup_rows(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
+		    uint64_t n, unsigned char *to, uint64_t stride)
+{
+	if (lookup->keeps_sign && n >= 32 && has_wide()) {
+		look_up_wide(lookup, from, pitch, rows, n, to, stride);
+		return;
+	}
+	for (uint64_t r = 0; r < rows; r++)
+		look_up(lookup->table, from + r * pitch, to + r * stride, n);
+}
