@@ -103,7 +103,7 @@ enum sl_dtype sl_plan_float(const struct sl_plan *plan)
 	return plan->engine->dtype ? plan->engine->dtype(plan->model) : plan->model->dtype;
 }
 
-/* `n` elements of the begun tensor's dtype that are all `value`, as a piece that counts as one row. */
+/* `n` elements of the begun tensor's dtype that are all `value`. */
 static int filled(struct sl_plan *plan, float value, uint64_t n, struct sl_piece *piece)
 {
 	enum sl_dtype dtype = plan->tensors[plan->n_tensors - 1].dtype;
