@@ -171,7 +171,11 @@ static bool has_wide(void)
 }
 #endif
 
-enum { STRETCH = 1024, HALVES_MIN = 512 }; /* elements */
+enum {
+	STRETCH = 1024,
+	HALVES_MIN = 512, /* elements */
+	TILES = 64,
+};
 
 /* Elements through F32. */
 static void convert(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col, uint64_t n,
@@ -192,29 +196,57 @@ static void convert(const struct sl_args *args, const struct sl_block *block, ui
 	}
 }
 
-/* FP8 codes that share a scale, to BF16. */
-static void convert_tile(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
-			 float scale)
+/* One of the tiles that share a scale: its columns. */
+struct tile {
+	uint64_t col, n;
+	float scale;
+	struct halves halves;
+};
+
+/* The tiles of some rows and columns, as far as there is room. Returns how many. */
+static unsigned find_tiles(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
+			   struct tile tiles[TILES])
 {
-	const struct halves halves =
-		g->n_rows * g->n_cols < HALVES_MIN ? (struct halves){ .usable = false } : halves_of(scale);
+	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS], n;
+	const struct sl_rect *scales = &block->in[1];
+	unsigned n_tiles = 0;
+
+	for (uint64_t col = g->col; col < g->col + g->n_cols && n_tiles < TILES; col += n, n_tiles++) {
+		struct tile *tile = &tiles[n_tiles];
+		n = sl_quant_min(g->col + g->n_cols - col, w - col % w);
+		*tile = (struct tile){ .col = col, .n = n };
+		tile->scale = sl_quant_load(SL_F32, block->bytes[1] + (g->row / h - scales->row) * scales->n_cols +
+							    col / w * 4 - scales->col);
+		if (g->n_rows * n >= HALVES_MIN)
+			tile->halves = halves_of(tile->scale);
+	}
+	return n_tiles;
+}
+
+/* Rows that have the same scales, FP8 codes to BF16. */
+static void convert_tiles(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
+			  const struct tile *tiles, unsigned n)
+{
 	const struct sl_rect *in = &block->in[0];
 
 	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
-		const unsigned char *from = block->bytes[0] + (r - in->row) * in->n_cols + g->col - in->col;
-		unsigned char *to = block->dst + (r - block->out.row) * block->stride + (g->col * 2 - block->out.col);
-		uint64_t done = halves.usable ? bf16_by_halves(from, g->n_cols, scale, &halves, to)
-					      : bf16_wide(from, g->n_cols, scale, to);
-		convert(args, block, r, g->col + done, g->n_cols - done, to + 2 * done);
+		const unsigned char *from = block->bytes[0] + (r - in->row) * in->n_cols - in->col;
+		unsigned char *to = block->dst + (r - block->out.row) * block->stride - block->out.col;
+		for (const struct tile *t = tiles; t < tiles + n; t++) {
+			uint64_t done = t->halves.usable ? bf16_by_halves(from + t->col, t->n, t->scale, &t->halves,
+									  to + 2 * t->col)
+							 : bf16_wide(from + t->col, t->n, t->scale, to + 2 * t->col);
+			if (done < t->n)
+				convert(args, block, r, t->col + done, t->n - done, to + 2 * (t->col + done));
+		}
 	}
 }
 
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
-	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS], size = sl_dequant_size(args);
-	uint64_t first = block->out.col / size, end = first + block->out.n_cols / size,
-		 last = block->out.row + block->out.n_rows;
-	const struct sl_rect *scales = &block->in[1];
+	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], size = sl_dequant_size(args), first = block->out.col / size,
+		 end = first + block->out.n_cols / size, last = block->out.row + block->out.n_rows;
+	struct tile tiles[TILES];
 	struct sl_granule g;
 
 	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_DEQUANT_TO] != SL_BF16 || !h || !has_wide()) {
@@ -224,12 +256,11 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 	}
 	for (g.row = block->out.row; g.row < last; g.row += g.n_rows) {
 		g.n_rows = sl_quant_min(last - g.row, h - g.row % h);
-		for (g.col = first; g.col < end; g.col += g.n_cols) {
-			g.n_cols = sl_quant_min(end - g.col, w - g.col % w);
-			convert_tile(args, block, &g,
-				     sl_quant_load(SL_F32, block->bytes[1] +
-								   (g.row / h - scales->row) * scales->n_cols +
-								   g.col / w * 4 - scales->col));
+		for (g.col = first; g.col < end;) {
+			g.n_cols = end - g.col;
+			unsigned n = find_tiles(args, block, &g, tiles);
+			convert_tiles(args, block, &g, tiles, n);
+			g.col = tiles[n - 1].col + tiles[n - 1].n;
 		}
 	}
 }

@@ -22,14 +22,19 @@ void sl_lookup_make(struct sl_lookup *lookup, const unsigned char *table)
 		keeps_sign &= !(table[c] & 0x80) && (c == 0 || table[c + 128] == (table[c] | 0x80));
 		is_identity &= table[c] == c;
 	}
-	*lookup = (struct sl_lookup){ table, keeps_sign, keeps_zero, is_identity };
+	lookup->table = table;
+	lookup->keeps_sign = keeps_sign;
+	lookup->keeps_zero = keeps_zero;
+	lookup->is_identity = is_identity;
+	for (unsigned c = 0; c < 128; c++)
+		lookup->parts[c / 16][c % 16] = c < 16 ? table[c] : table[c] ^ table[c - 16];
 }
 
 #ifdef __x86_64__
 #define WIDE __attribute__((target("avx2")))
 
-/* From the eight tables of 16 that the lower half is, each but the first as what it differs in from the one before: a code adds up all
- * tables up to its own, since one that belongs to an earlier table is negative by then, for which a shuffle gives 0. */
+/* From the parts: a code adds up all parts up to its own, since one that belongs to an earlier part is negative by then, for which a
+ * shuffle gives 0. */
 WIDE static inline __m256i find_32(const __m256i tables[8], __m256i codes)
 {
 	__m256i found = _mm256_shuffle_epi8(tables[0], codes);
@@ -54,9 +59,7 @@ WIDE static void look_up_wide(const struct sl_lookup *lookup, const unsigned cha
 
 	for (unsigned t = 0; t < 8; t++)
 		tables[t] =
-			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(table + 16 * t)));
-	for (unsigned t = 7; t > 0; t--)
-		tables[t] = _mm256_xor_si256(tables[t], tables[t - 1]);
+			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)lookup->parts[t]));
 	for (uint64_t r = 0; r < rows; r++, from += pitch, to += stride) {
 		uint64_t i = 0;
 		for (; i + 32 <= n; i += 32) {

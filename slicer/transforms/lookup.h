@@ -12,6 +12,8 @@ struct sl_lookup {
 	bool keeps_sign; /* its upper half is the lower one with the highest bit set, but for a NaN, the last code, and zero */
 	bool keeps_zero;  /* zero has a sign too */
 	bool is_identity; /* the lower half is its own codes */
+	unsigned char parts[8]
+			   [16]; /* the lower half, each part but the first as what it differs in from the one before */
 };
 
 /* What the table has in common with most: it takes as long as some hundred bytes do. */

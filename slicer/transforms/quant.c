@@ -16,6 +16,7 @@ enum {
 	STRETCH = 4096,	  /* elements converted at once */
 	READ = 128 << 10, /* bytes read at once */
 	STEPS_MIN = 2048, /* elements of a granule */
+	WAYS = 32,	  /* granules side by side that are made together */
 };
 
 /* ---- a whole matrix's largest value ---- */
@@ -579,57 +580,84 @@ static struct steps useful_steps(const struct sl_args *args, const struct sl_gra
 	return steps_of(by);
 }
 
-/* Codes with one scale to codes with another: each of 256 becomes another, whatever it stands beside. */
-static void requantise(const struct sl_block *block, const struct sl_granule *g, const struct alike *alike,
-		       const struct sl_quant_by *by)
-{
-	unsigned char all[256], table[256];
+/* How a granule's codes are made. */
+struct way {
+	struct sl_granule g;
+	struct sl_quant_by by;
+	struct steps steps;
+	bool looks_up; /* in the table */
 	struct sl_lookup lookup;
+	unsigned char table[256];
+};
+
+/* Codes with one scale to codes with another: each of 256 becomes another, whatever it stands beside. */
+static void make_table(const struct alike *alike, struct way *way)
+{
+	unsigned char all[256];
 	float values[256];
 
 	for (unsigned c = 0; c < 256; c++)
 		all[c] = (unsigned char)c;
 	load_codes(all, 256, alike->scale, values);
-	make_codes(values, 256, by, table);
-	sl_lookup_make(&lookup, table);
-	sl_lookup_rows(&lookup, alike->codes, block->in[0].n_cols, g->n_rows, g->n_cols,
-		       block->dst + (g->row - block->out.row) * block->stride + g->col - block->out.col, block->stride);
+	make_codes(values, 256, &way->by, way->table);
+	sl_lookup_make(&way->lookup, way->table);
+	way->looks_up = true;
 }
 
-static void quantise(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
+static void find_way(const struct sl_args *args, const struct sl_block *block, struct way *way)
 {
+	const struct sl_granule *g = &way->g;
 	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
-	float stretch[STRETCH], scale = sl_quant_scale(args, whole ? sl_quant_fact(block) : largest(args, block, g));
-	const struct sl_quant_by by = sl_quant_by(args, scale);
-	const struct steps steps = useful_steps(args, g, &by);
 	struct alike alike;
 
-	if (g->n_rows * g->n_cols >= STEPS_MIN && are_alike(args, block, g, &alike)) {
-		requantise(block, g, &alike, &by);
+	way->by = sl_quant_by(args, sl_quant_scale(args, whole ? sl_quant_fact(block) : largest(args, block, g)));
+	way->steps = useful_steps(args, g, &way->by);
+	way->looks_up = false;
+	if (g->n_rows * g->n_cols >= STEPS_MIN && are_alike(args, block, g, &alike))
+		make_table(&alike, way);
+}
+
+static void make_row(const struct sl_args *args, const struct sl_block *block, uint64_t row, const struct way *way)
+{
+	const struct sl_granule *g = &way->g;
+	const struct sl_rect *in = &block->in[0];
+	unsigned char *to = block->dst + (row - block->out.row) * block->stride;
+	float stretch[STRETCH];
+
+	if (way->looks_up) {
+		sl_lookup_rows(&way->lookup, block->bytes[0] + (row - in->row) * in->n_cols + g->col - in->col, 0, 1,
+			       g->n_cols, to + g->col - block->out.col, 0);
 		return;
 	}
-
-	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
-		unsigned char *to = block->dst + (r - block->out.row) * block->stride;
-		for (uint64_t c = straight(args, block, r, g, &by, &steps, to); c < g->n_cols; c += STRETCH) {
-			uint64_t n = sl_quant_min(STRETCH, g->n_cols - c);
-			sl_quant_load_row(args, block, r, g->col + c, n, stretch);
-			make_codes(stretch, n, &by, to + g->col + c - block->out.col);
-		}
+	for (uint64_t c = straight(args, block, row, g, &way->by, &way->steps, to); c < g->n_cols; c += STRETCH) {
+		uint64_t n = sl_quant_min(STRETCH, g->n_cols - c);
+		sl_quant_load_row(args, block, row, g->col + c, n, stretch);
+		make_codes(stretch, n, &way->by, to + g->col + c - block->out.col);
 	}
 }
 
+/* Granules side by side are made together, row by row: rows of one of them are far apart, and often where the same few lines of a
+ * cache are. */
 static void run(const struct sl_args *args, const struct sl_block *block)
 {
 	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
 	uint64_t h = whole ? block->out.n_rows : args->p[SL_QUANT_ROWS_OF],
 		 w = whole ? block->out.n_cols : args->p[SL_QUANT_COLS_OF];
+	struct way ways[WAYS];
 
 	for (uint64_t r = 0; r < block->out.n_rows; r += h) {
-		for (uint64_t c = 0; c < block->out.n_cols; c += w) {
-			struct sl_granule g = { block->out.row + r, sl_quant_min(h, block->out.n_rows - r),
-						block->out.col + c, sl_quant_min(w, block->out.n_cols - c) };
-			quantise(args, block, &g);
+		uint64_t n_rows = sl_quant_min(h, block->out.n_rows - r);
+		for (uint64_t c = 0; c < block->out.n_cols;) {
+			unsigned n = 0;
+			for (; c < block->out.n_cols && n < WAYS; c += w, n++) {
+				ways[n].g = (struct sl_granule){ block->out.row + r, n_rows, block->out.col + c,
+								 sl_quant_min(w, block->out.n_cols - c) };
+				find_way(args, block, &ways[n]);
+			}
+			for (uint64_t i = 0; i < n_rows; i++) {
+				for (unsigned k = 0; k < n; k++)
+					make_row(args, block, block->out.row + r + i, &ways[k]);
+			}
 		}
 	}
 }
