@@ -1,5 +1,5 @@
 #!/bin/bash
-# What is no command, no flag, too much or too little: exit 1, one line. Help is no error.
+# What is no command, no flag, too much or too little: exit 1, one line. Help is no error. (B173)
 . "$(dirname "$0")/lib.sh"
 
 prints "usage: rankfs SOURCE MOUNTPOINT" "$RANKFS" --help

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A daemon that is killed leaves a dead mount; mounting there again says so and how to go on.
+# A daemon that is killed leaves a dead mount; mounting there again says so and how to go on. (B172)
 . "$(dirname "$0")/lib.sh"
 model llama-3.1-8b
 serve_rankfs

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Wrong command lines: one line, exit 1, nothing mounted. A wrong source or mount point: exit 32.
+# Wrong command lines: one line, exit 1, nothing mounted. A wrong source or mount point: exit 32. (B173, B174)
 . "$(dirname "$0")/lib.sh"
 model llama-3.1-8b
 usage()

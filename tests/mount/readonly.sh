@@ -1,5 +1,5 @@
 #!/bin/bash
-# Whatever would write is EROFS, for root too, and stays so when root remounts it read-write.
+# Whatever would write is EROFS, for root too, and stays so when root remounts it read-write. (B171)
 . "$(dirname "$0")/lib.sh"
 model llama-3.1-8b
 mount_rankfs

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every way to read gives the bytes of `rankfs cat`, of sliced files and of the source's.
+# Every way to read gives the bytes of `rankfs cat`, of sliced files and of the source's. (B158, B159, B165)
 . "$(dirname "$0")/lib.sh"
 model llama-3.1-8b
 mount_rankfs

@@ -1,5 +1,5 @@
 #!/bin/bash
-# SIGTERM, SIGINT and SIGHUP unmount and end with 0, idle, with a file open, and while it is read.
+# SIGTERM, SIGINT and SIGHUP unmount and end with 0, idle, with a file open, and while it is read. (B172)
 . "$(dirname "$0")/lib.sh"
 model llama-3.1-8b
 set -m # or the shell has background jobs ignore SIGINT

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the speed of streaming rests on: requests of 1 MiB, read-ahead raised, and a second reader who is served from the page cache.
+# What the speed of streaming rests on: requests of 1 MiB, read-ahead raised, and a second reader who is served from the page cache. (B170)
 . "$(dirname "$0")/lib.sh"
 "$PYTHON" "$root/tests/zoo/gen.py" llama-3.1-8b "$source" --layers 2 >/dev/null
 mount_rankfs -o stage=off

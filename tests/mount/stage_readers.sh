@@ -1,5 +1,5 @@
 #!/bin/bash
-# 64 readers of eight ranks at once.
+# 64 readers of eight ranks at once. (B169)
 . "$(dirname "$0")/lib.sh"
 mount_staged -o stage=32M
 "$RANKFS" export "$source" vllm/tp8 "$work/ref" >/dev/null 2>&1

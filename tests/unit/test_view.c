@@ -296,10 +296,13 @@ Test(view, B66_ranks_put_back_together)
 	}
 }
 
-Test(view, B66_each_of_the_fused_parts)
+/* An engine without the fused matrices has each part under its own name. */
+Test(view, B66_B153_each_of_the_fused_parts)
 {
+	static const char *const modules[] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+					       "mlp.gate_proj", "mlp.up_proj" };
 	struct sl_model *model = llama((struct sizes){ 1, 16, 4, 4, 4, 24, 64, 0 }, "");
-	char parts[400];
+	char parts[400], name[80];
 
 	for (unsigned r = 0; r < 4; r++) {
 		snprintf(parts, sizeof(parts),
@@ -311,6 +314,12 @@ Test(view, B66_each_of_the_fused_parts)
 			 "model.layers.0.mlp.gate_proj.weight[%u:%u] model.layers.0.mlp.up_proj.weight[%u:%u]", 6 * r,
 			 6 * r + 6, 6 * r, 6 * r + 6);
 		expect(model, "vllm/tp4", r, "model.layers.0.mlp.gate_up_proj.weight", parts);
+		for (unsigned m = 0; m < LEN(modules); m++) {
+			unsigned rows = m < 3 ? 4 : 6;
+			snprintf(name, sizeof(name), "model.layers.0.%s.weight", modules[m]);
+			snprintf(parts, sizeof(parts), "%s[%u:%u]", name, rows * r, rows * r + rows);
+			expect(model, "hf/tp4", r, name, parts);
+		}
 	}
 	sl_model_close(model);
 }
@@ -513,7 +522,7 @@ Test(view, B87_padding_is_the_engines_own)
 	sl_model_close(model);
 }
 
-Test(view, B90_tied_head_of_the_last_stage)
+Test(view, B90_B154_tied_head_of_the_last_stage)
 {
 	struct sizes sizes = { 4, 16, 4, 4, 4, 16, 10, 0 };
 
@@ -534,7 +543,6 @@ Test(view, B90_tied_head_of_the_last_stage)
 	sl_model_close(model);
 }
 
-/* What a stage has no part in is still checked. */
 /* Families that vLLM gives a head of their own whatever config.json says: it holds both, and the head is the embedding. */
 Test(view, B90_tied_in_families_with_a_head_of_their_own)
 {
