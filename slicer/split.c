@@ -557,6 +557,13 @@ static int check_release(const struct sl_model *model, const struct sl_engine *e
 	return 0;
 }
 
+static bool is_above_experts(const struct sl_model *model, unsigned tp)
+{
+	uint64_t experts = model->config.dims[SL_TEXT].experts;
+
+	return experts && tp > experts;
+}
+
 /* Has it experts in blocks that ranks would cut? */
 static bool pads_experts(const struct sl_model *model, const struct sl_layout *layout)
 {
@@ -580,13 +587,17 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 			       engine->name, engine->ranks, layout->tp);
 	if (layout->experts != SL_EXPERTS_SLICED && !model->config.dims[SL_TEXT].experts)
 		return sl_fail(err, EINVAL, "%s has no experts to spread", model->config.architecture);
-	if (layout->experts != SL_EXPERTS_SLICED && model->config.dims[SL_TEXT].experts < layout->tp)
+	if (layout->experts != SL_EXPERTS_SLICED && is_above_experts(model, layout->tp))
 		return sl_fail(err, EINVAL, "%llu experts are too few for %u ranks",
 			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp);
 	if (layout->experts == SL_EXPERTS_ROUND_ROBIN && layout->tp > 1 && engine->fused && !deals_experts(model))
 		return sl_fail(
 			err, EINVAL,
 			"vLLM spreads experts round robin only when n_group of config.json is above 1, else in blocks: use -ep");
+	if ((flags & SL_EXPERT_PER_RANK) && engine->fused && !engine->sglang && is_above_experts(model, layout->tp))
+		return sl_fail(err, EINVAL, "%llu experts are fewer than %u ranks, for which vLLM's %s raises an error",
+			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp,
+			       model->config.architecture);
 	if (layout->padded && !pads_experts(model, layout))
 		return sl_fail(err, EINVAL, "no rank would cut a block of an expert's scales: there is nothing to pad");
 	if (layout->pp > 1 && !engine->stages)
@@ -665,6 +676,22 @@ static void append_working(const struct sl_model *model, const struct sl_engine 
 		snprintf(err->text + len, room, " (%s %s work%s)", engine->ranks, list, n == 1 ? "s" : "");
 }
 
+/* " (vllm/tp8-padded works)", where that is all that is wrong. */
+static void append_padded(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+			  struct sl_error *err)
+{
+	size_t len = strlen(err->text), room = sizeof(err->text) - len;
+	struct sl_error quiet = SL_ERROR_INIT;
+	struct sl_layout padded = *layout;
+	char path[SL_LAYOUT_PATH_MAX];
+
+	padded.padded = 1;
+	if (!engine->finer_blocks || engine->picks_kernels || layout->padded || !pads_experts(model, layout) ||
+	    engine->check(model, engine, &padded, &quiet))
+		return;
+	snprintf(err->text + len, room, " (%s works)", sl_layout_path(&padded, engine, path));
+}
+
 int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
 		    struct sl_error *err)
 {
@@ -680,8 +707,10 @@ int sl_layout_check(const struct sl_model *model, const struct sl_engine *engine
 		ret = check_stages(model, engine, layout, err);
 	if (!ret) {
 		ret = engine->check(model, engine, layout, err);
-		if (ret)
+		if (ret) {
 			append_working(model, engine, layout, err);
+			append_padded(model, engine, layout, err);
+		}
 	}
 	return ret ? sl_error_prefix(err, "%s", sl_layout_path(layout, engine, path)) : 0;
 }

@@ -79,6 +79,9 @@ prints "w2_weight_scale_inv .*weight_scale_inv\[0:2, 2:3\] ++ all 1.0)" "$RANKFS
 fails 32 "there is nothing to pad" "$RANKFS" plan model vllm/tp1-padded
 fails 32 "there is nothing to pad" "$RANKFS" plan model vllm/tp2-ep-padded
 fails 32 "'tp2-padded' is no layout" "$RANKFS" plan model vllm@0.28/tp2-padded
+model qwen3-235b-a22b-fp8 --head-dim 128 --moe-inter 384 --heads 8 --kv-heads 8 --experts 8
+fails 32 "a share of 48 rows is no whole number of blocks of 128 (tp 1, 2, 4 work) (vllm/tp8-padded works)" "$RANKFS" plan model vllm/tp8
+prints "w2_weight_scale_inv .* = (by columns: all 1.0)\|w2_weight_scale_inv .* = all 1.0" "$RANKFS" plan model vllm/tp8-padded
 model qwen3-235b-a22b-fp8 --head-dim 128 --moe-inter 192
 prints "w2_weight_scale_inv .*each element 4 x 4 times" "$RANKFS" plan model vllm/tp2
 fails 32 "experts of 192 x 256 in blocks of 128 cannot be padded to whole ones" "$RANKFS" plan model vllm/tp2-padded

@@ -392,7 +392,7 @@ const struct family families[] = {
 	{ "qwen3-moe", NAMED("Qwen3MoeForCausalLM") "," USUAL ",\"num_experts\":$E,\"moe_intermediate_size\":$J,"
 		"\"mlp_only_layers\":[0]", { 3, 40, 8, 4, 8, 48, 67, 0 },
 	  ROWS_OF(qwen3_moe), LAYER "self_attn.attn", "lm_head.weight", "model.safetensors", true, true,
-	  .more = { .E = 6, .J = 24, .B = 1 } },
+	  .more = { .E = 9, .J = 24, .B = 1 } },
 	{ "deepseek", NAMED("DeepseekV3ForCausalLM") "," MLA ",\"q_lora_rank\":$A,\"topk_method\":\"noaux_tc\"",
 	  { 2, 40, 8, 8, 5, 48, 67, 0 }, ROWS_OF(deepseek), LAYER "self_attn.mla_attn.mla_attn", "lm_head.weight",
 		"model.safetensors", true, true,
@@ -409,7 +409,7 @@ const struct family families[] = {
 	{ "minimax-m2", NAMED("MiniMaxM2ForCausalLM") "," USUAL ",\"num_local_experts\":$E,\"use_routing_bias\":true",
 	  { 2, 40, 8, 2, 8, 16, 67, 0 }, ROWS_OF(minimax_m2), LAYER "self_attn.attn", "lm_head.weight",
 		"model.safetensors", true, true,
-	  .untied = true, .more = { .E = 4, .J = 16 } },
+	  .untied = true, .more = { .E = 8, .J = 16 } },
 };
 /* clang-format on */
 const unsigned n_families = LEN(families);

@@ -248,6 +248,23 @@ Test(experts, spread_where_there_are_none)
 }
 
 /* What does not divide when experts are cut does when they are whole. */
+Test(experts, fewer_than_ranks_that_cut_them)
+{
+	given("qwen3-moe", 2, 24, "");
+	opened();
+	checkpoint_view_refused(model, "vllm/tp4", "vllm/tp4: 2 experts are fewer than 4 ranks",
+				"Qwen3MoeForCausalLM raises an error", NULL);
+	sl_view_close(checkpoint_view(model, "vllm/tp2", 0, 0));
+	sl_view_close(checkpoint_view(model, "hf/tp4", 0, 0));
+	sl_model_close(model);
+	checkpoint_teardown();
+	checkpoint_setup();
+	given("mixtral", 2, 16, "");
+	opened();
+	sl_view_close(checkpoint_view(model, "vllm/tp4", 0, 0));
+	sl_model_close(model);
+}
+
 /* Layer 0 is dense. Another family's class only warns. */
 Test(experts, a_stage_without)
 {
@@ -427,7 +444,7 @@ Test(experts, B98_experts_without_a_gate)
 	for (unsigned e = 0; e < f->more.E; e++)
 		checkpoint_drop(family_expert_name("model.layers.%u.mlp.experts.%e.gate_proj.weight", 1, e, name));
 	checkpoint_write(1);
-	checkpoint_refused("6 tensors are missing", "'model.layers.1.mlp.experts.0.gate_proj.weight'", "and 3 more",
+	checkpoint_refused("9 tensors are missing", "'model.layers.1.mlp.experts.0.gate_proj.weight'", "and 6 more",
 			   NULL);
 }
 

@@ -114,7 +114,7 @@ Test(hybrid, B74_rows_of_a_key_head_stay_together)
 	       L1 "self_attn.q_proj.weight[0:16] " L1 "self_attn.k_proj.weight[0:4] " L1
 		  "self_attn.v_proj.weight[0:4]");
 	/* Two ranks a key head would cut it. */
-	checkpoint_view_refused(model, "vllm/tp4", "in_proj_qkvz", "2 linear key heads do not divide by tp 4",
+	checkpoint_view_refused(model, "hf/tp4", "in_proj_qkvz", "2 linear key heads do not divide by tp 4",
 				"(tp 1, 2 work)", NULL);
 	cr_assert_eq(model->n_drafts, 1);
 	sl_model_close(model);
