@@ -166,8 +166,10 @@ enum sl_arch_flags {
 	SL_SGLANG_STAGES = 128, /* what SGLang's pipeline stages hold of it is known */
 	SL_OWN_HEAD =
 		256, /* the engine has a head of its own also where config.json ties it: then it is the embedding again */
-	SL_NO_F16 = 16,		      /* numerically unstable in F16: vLLM refuses it and takes BF16 */
-	SL_EXPERT_PER_RANK = 2048, /* vLLM's class raises an error where there are more ranks than experts, sliced or not */
+	SL_NO_F16 = 16, /* numerically unstable in F16: vLLM refuses it and takes BF16 */
+	SL_SILU = 4096, /* vLLM's class computes with that activation alone, and raises an error for another */
+	SL_EXPERT_PER_RANK =
+		2048, /* vLLM's class raises an error where there are more ranks than experts, sliced or not */
 	SL_EXPERTS_EACH_STAGE = 1024, /* vLLM's class raises an error in a stage that has no layer with experts */
 	SL_NORMALIZER = 512,	      /* SGLang has a tensor of the factor of its embeddings, sqrt(hidden) */
 };

@@ -259,10 +259,14 @@ static int share_axis(const struct sl_model *model, enum sl_part part, const str
 		      struct sl_error *err)
 {
 	bool inter = segment->dim == SL_MOE_INTER || segment->dim == SL_MOE_PAIRS;
+	unsigned unit = segment->dim == SL_MOE_PAIRS ? 2 : 1;
 
 	if (!storage->granule || !inter || tp == 1)
 		return sl_split(model, part, segment, tp, rank, range, err);
-	split_granules(segment->n, segment->dim == SL_MOE_PAIRS ? 2 : 1, storage->granule, tp, rank, range);
+	if (segment->n % (tp * unit)) /* not that shares were even (gpt_oss.py asserts it) */
+		return sl_fail(err, EINVAL, "%llu intermediate rows do not divide by tp %u",
+			       (unsigned long long)(segment->n / unit), tp);
+	split_granules(segment->n, unit, storage->granule, tp, rank, range);
 	return 0;
 }
 
@@ -608,6 +612,11 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->pp > layers)
 		return sl_fail(err, EINVAL, "%llu layers are too few for %u pipeline stages",
 			       (unsigned long long)layers, layout->pp);
+	if ((flags & SL_SILU) && engine->fused && !engine->sglang &&
+	    sl_config_find(&model->config, SL_TEXT, "hidden_act") &&
+	    !sl_config_is(&model->config, SL_TEXT, "hidden_act", "silu"))
+		return sl_fail(err, EINVAL, "config.json: hidden_act is not silu, and vLLM's %s computes with no other",
+			       model->config.architecture);
 	if (layout->dtype == SL_F16 && engine->fused && !engine->dtype && (flags & SL_NO_F16))
 		return sl_fail(err, EINVAL, "%s is not stable in F16, and the engine refuses it: use bf16 or f32",
 			       model->config.architecture);

@@ -102,7 +102,7 @@ const struct sl_arch sl_arch_deepseek = {
 	.family = "DeepSeek V2, V3, R1, V3.2, Kimi K2, GLM-5",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_OWN_HEAD | SL_NEXT_N | SL_EXPERT_GROUPS,
+	.flags = SL_OWN_HEAD | SL_NEXT_N | SL_EXPERT_GROUPS | SL_SILU,
 	.fuses_shared = is_v3_of_256,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 };
@@ -149,7 +149,7 @@ const struct sl_arch sl_arch_kimi_k25 = {
 	.family = "Kimi K2.5",
 	.architectures = multimodal_names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_OWN_HEAD | SL_NEXT_N | SL_EXPERT_GROUPS,
+	.flags = SL_OWN_HEAD | SL_NEXT_N | SL_EXPERT_GROUPS | SL_SILU,
 	.stacks = multimodal_stacks, .n_stacks = SL_COUNT(multimodal_stacks),
 };
 /* clang-format on */

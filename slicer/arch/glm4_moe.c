@@ -59,7 +59,7 @@ const struct sl_arch sl_arch_glm4_moe = {
 	.family = "GLM-4.5, GLM-4.6",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_OWN_HEAD | SL_NEXT_N | SL_EXPERT_GROUPS | SL_EXPERTS_EACH_STAGE,
+	.flags = SL_OWN_HEAD | SL_NEXT_N | SL_EXPERT_GROUPS | SL_EXPERTS_EACH_STAGE | SL_SILU,
 	.fuses_shared = has_one_shared_expert,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 };

@@ -54,7 +54,7 @@ const struct sl_arch sl_arch_llama = {
 	.family = "Llama 2/3.x, TinyLlama, SmolLM2, Mistral",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_SGLANG_STAGES,
+	.flags = SL_SGLANG_STAGES | SL_SILU,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
 };

@@ -40,6 +40,7 @@ const struct sl_arch sl_arch_phi3 = {
 	.family = "Phi-3, Phi-4",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_SILU,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
 };

@@ -63,6 +63,7 @@ const struct sl_arch sl_arch_qwen2 = {
 	.family = "Qwen2, Qwen2.5",
 	.architectures = qwen2_names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_SILU,
 	.stacks = qwen2_stacks, .n_stacks = SL_COUNT(qwen2_stacks),
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
 };
@@ -71,6 +72,7 @@ const struct sl_arch sl_arch_qwen3 = {
 	.family = "Qwen3",
 	.architectures = qwen3_names,
 	.format = SL_FORMAT_HF,
+	.flags = SL_SILU,
 	.stacks = qwen3_stacks, .n_stacks = SL_COUNT(qwen3_stacks),
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
 };

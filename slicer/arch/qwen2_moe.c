@@ -43,7 +43,7 @@ const struct sl_arch sl_arch_qwen2_moe = {
 	.family = "Qwen1.5 MoE, Qwen2 MoE",
 	.architectures = names,
 	.format = SL_FORMAT_HF,
-	.flags = SL_EXPERT_PER_RANK,
+	.flags = SL_EXPERT_PER_RANK | SL_SILU,
 	.stacks = stacks, .n_stacks = SL_COUNT(stacks),
 	.spellings = sl_llama_spellings, .n_spellings = SL_COUNT(sl_llama_spellings),
 };

@@ -217,6 +217,20 @@ Test(split, B107_more_stages_than_layers)
 	sl_model_close(model);
 }
 
+/* Shapes say nothing about it, and the engine says it when it starts. */
+Test(split, another_activation)
+{
+	const struct family *f = family_find("llama");
+
+	family_build(f, &f->sizes, "BF16", "bfloat16", false, ",\"hidden_act\":\"gelu\"");
+	checkpoint_write(1);
+	struct sl_model *model = checkpoint_open();
+	checkpoint_view_refused(model, "vllm/tp2", "hidden_act is not silu", "LlamaForCausalLM", NULL);
+	checkpoint_view_refused(model, "kernel/tp1", "hidden_act is not silu", NULL);
+	sl_view_close(checkpoint_view(model, "hf/tp2", 0, 0));
+	sl_model_close(model);
+}
+
 Test(split, layouts_that_make_no_sense)
 {
 	static const char *const cases[][3] = {
