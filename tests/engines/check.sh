@@ -32,6 +32,8 @@ exec tests/run.sh \
 	"tests/engines/vllm.sh llama 2" \
 	"tests/engines/vllm.sh llama 1 2" \
 	"tests/engines/vllm.sh qwen3-30b-a3b 2" \
+	"tests/engines/vllm.sh deepseek-v2-lite 1" \
+	"tests/engines/vllm.sh deepseek-v2-lite 2" \
 	"tests/engines/vllm.sh qwen2.5-7b-instruct-gptq-int4 2" \
 	"tests/engines/vllm.sh qwen2.5-7b-instruct-awq 2" \
 	"tests/engines/vllm.sh llama-3.1-8b-fp8-dynamic 2" \

@@ -47,10 +47,14 @@ engines_open()
 		engine make_source.py "${1#*/}" "$source" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 		;;
 	*)
-		local family=$1
-		test "$family" != llama || family=llama-3.2-3b
+		local family=$1 sizes=()
+		case $1 in
+		llama) family=llama-3.2-3b ;;
+		# Six experts are picked for a token, and vLLM's CPU build has latent attention of the real sizes alone.
+		deepseek-v2-lite) sizes=(--experts 8 --set kv_lora_rank=512 --set qk_nope_head_dim=128 --set v_head_dim=128) ;;
+		esac
 		source=$work/$1
-		"$python" "$here/../zoo/gen.py" "$family" "$source" --tiny --fill >"$work/log"
+		"$python" "$here/../zoo/gen.py" "$family" "$source" --tiny --fill "${sizes[@]}" >"$work/log"
 		;;
 	esac
 	"$rankfs" "$source" "$mount"
