@@ -41,6 +41,14 @@ struct sl_plan {
 				    * view's arena, growing */
 	uint32_t n_modules, room_modules;
 	uint32_t room_files; /* of view->files, which is in the view's arena */
+	/* The last share of a row of the architecture that was asked for: the next expert's is the same. */
+	struct {
+		const struct sl_weight *row; /* NULL: none yet */
+		const struct sl_storage *storage;
+		struct sl_matrix of;
+		unsigned tp, rank;
+		struct sl_share share;
+	} last;
 	struct sl_error *err;
 };
 

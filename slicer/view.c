@@ -176,6 +176,29 @@ static int find_share(struct sl_plan *plan, const struct sl_stack *stack, const 
 			   padded_for(plan), share, plan->err);
 }
 
+/* The same of a row of the architecture, which stays where it is. */
+static int find_row_share(struct sl_plan *plan, const struct sl_stack *stack, const struct sl_weight *row,
+			  const struct sl_storage *storage, struct sl_matrix m, struct sl_share *share)
+{
+	unsigned tp = plan->view->layout.tp;
+	bool same = plan->last.row == row && plan->last.storage == storage && plan->last.of.rows == m.rows &&
+		    plan->last.of.cols == m.cols && plan->last.tp == tp && plan->last.rank == plan->rank;
+
+	if (!same) {
+		plan->last.row = NULL;
+		int ret = find_share(plan, stack, row, storage, m, &plan->last.share);
+		if (ret)
+			return ret;
+		plan->last.row = row;
+		plan->last.storage = storage;
+		plan->last.of = m;
+		plan->last.tp = tp;
+		plan->last.rank = plan->rank;
+	}
+	*share = plan->last.share;
+	return 0;
+}
+
 /* What is being put together: rows and columns so far of the engine's tensor, for one expert. */
 struct shape {
 	uint64_t rows, cols;
@@ -238,7 +261,7 @@ static int add_share(struct sl_plan *plan, const struct group *g, unsigned r, un
 	struct sl_matrix m = sl_logical_matrix(plan->model, row, bound), stored;
 	struct sl_share share;
 
-	int ret = find_share(plan, stack, row, bound->storage, m, &share);
+	int ret = find_row_share(plan, stack, row, bound->storage, m, &share);
 	if (ret || !t)
 		return ret ? ret : add_fill(plan, c, &share, shape);
 	stored = sl_stored_matrix(t, row);
@@ -313,19 +336,22 @@ static bool fuses_shared(const struct sl_plan *plan, const struct group *g)
 	return sl_fuses_shared(plan->model, plan->engine, &plan->view->layout, stack_of(plan, g)->part);
 }
 
-/* The experts of this rank that a group's tensors hold together; one without a number for a group without experts. */
-static struct sl_range experts_of(const struct sl_plan *plan, const struct group *g)
+static struct sl_range all_experts(const struct sl_plan *plan, const struct group *g)
 {
 	const struct sl_stack *stack = stack_of(plan, g);
 	struct sl_range experts;
 
-	if (g->apart)
-		return (struct sl_range){ g->expert, 1, 0 };
 	if (!sl_is_expert(row_of(plan, g, g->first)))
 		return (struct sl_range){ 0, 1, 0 };
 	experts = sl_rank_experts(&plan->view->layout, plan->model->config.dims[stack->part].experts, plan->rank);
 	experts.n += fuses_shared(plan, g);
 	return experts;
+}
+
+/* The experts of this rank that a group's tensors hold together; one without a number for a group without experts. */
+static inline struct sl_range experts_of(const struct sl_plan *plan, const struct group *g)
+{
+	return g->apart ? (struct sl_range){ g->expert, 1, 0 } : all_experts(plan, g);
 }
 
 static bool is_stack_of_experts(const struct sl_plan *plan, const struct group *g)
@@ -716,8 +742,8 @@ static int find_widths(struct sl_plan *plan, const struct group *g, struct sl_mo
 		const struct sl_weight *row = row_of(plan, g, r);
 		const struct sl_bound *bound = bound_of(plan, g, r, expert);
 		struct sl_share share;
-		int ret = find_share(plan, stack_of(plan, g), row, bound->storage,
-				     sl_logical_matrix(plan->model, row, bound), &share);
+		int ret = find_row_share(plan, stack_of(plan, g), row, bound->storage,
+					 sl_logical_matrix(plan->model, row, bound), &share);
 		if (ret)
 			return ret;
 		module->finer = share.finer;
