@@ -561,6 +561,12 @@ static int check_release(const struct sl_model *model, const struct sl_engine *e
 	return 0;
 }
 
+/* Do vLLM's own classes load it, and refuse what they do? */
+static bool loads_as_vllm(const struct sl_engine *engine)
+{
+	return engine->fused && !engine->sglang;
+}
+
 static bool is_above_experts(const struct sl_model *model, unsigned tp)
 {
 	uint64_t experts = model->config.dims[SL_TEXT].experts;
@@ -598,7 +604,7 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 		return sl_fail(
 			err, EINVAL,
 			"vLLM spreads experts round robin only when n_group of config.json is above 1, else in blocks: use -ep");
-	if ((flags & SL_EXPERT_PER_RANK) && engine->fused && !engine->sglang && is_above_experts(model, layout->tp))
+	if ((flags & SL_EXPERT_PER_RANK) && loads_as_vllm(engine) && is_above_experts(model, layout->tp))
 		return sl_fail(err, EINVAL, "%llu experts are fewer than %u ranks, for which vLLM's %s raises an error",
 			       (unsigned long long)model->config.dims[SL_TEXT].experts, layout->tp,
 			       model->config.architecture);
@@ -612,8 +618,7 @@ static int check_kind(const struct sl_model *model, const struct sl_engine *engi
 	if (layout->pp > layers)
 		return sl_fail(err, EINVAL, "%llu layers are too few for %u pipeline stages",
 			       (unsigned long long)layers, layout->pp);
-	if ((flags & SL_SILU) && engine->fused && !engine->sglang &&
-	    sl_config_find(&model->config, SL_TEXT, "hidden_act") &&
+	if ((flags & SL_SILU) && loads_as_vllm(engine) && sl_config_find(&model->config, SL_TEXT, "hidden_act") &&
 	    !sl_config_is(&model->config, SL_TEXT, "hidden_act", "silu"))
 		return sl_fail(err, EINVAL, "config.json: hidden_act is not silu, and vLLM's %s computes with no other",
 			       model->config.architecture);
@@ -649,7 +654,7 @@ static int check_stages(const struct sl_model *model, const struct sl_engine *en
 {
 	uint64_t n = model->config.dims[SL_TEXT].layers;
 
-	if (!engine->fused || engine->sglang || !(model->arch->flags & SL_EXPERTS_EACH_STAGE))
+	if (!loads_as_vllm(engine) || !(model->arch->flags & SL_EXPERTS_EACH_STAGE))
 		return 0;
 	for (unsigned s = 0; s < model->arch->n_stacks; s++) {
 		for (unsigned stage = 0; model->arch->stacks[s].pipelined && stage < layout->pp; stage++) {

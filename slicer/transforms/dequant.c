@@ -6,10 +6,6 @@
 #include "slicer/transform.h"
 #include "slicer/transforms/fast.h"
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 static void granule(const struct sl_args *args, uint64_t *rows, uint64_t *bytes)
 {
 	*rows = 1;
@@ -44,10 +40,8 @@ static void to_f16(const float *from, uint64_t n, uint16_t *to)
 }
 
 #ifdef __x86_64__
-#define WIDE __attribute__((target("avx2")))
-
 /* FP8 codes to BF16, sixteen at once: the value of a code is that of an F32 of the same fields, times 2^120; but for a NaN. */
-WIDE static inline __m256i bf16_of_8(__m128i codes, __m256 scale)
+SL_WIDE static inline __m256i bf16_of_8(__m128i codes, __m256 scale)
 {
 	const __m256i mask = _mm256_set1_epi32(0x7F), nan = _mm256_set1_epi32(0x7FC00000);
 	__m256i code = _mm256_cvtepu8_epi32(codes), size = _mm256_and_si256(code, mask), bits, odd, is_nan;
@@ -65,7 +59,7 @@ WIDE static inline __m256i bf16_of_8(__m128i codes, __m256 scale)
 }
 
 /* Returns how many were done: all but the last few. */
-WIDE static uint64_t bf16_wide(const unsigned char *from, uint64_t n, float by, unsigned char *to)
+SL_WIDE static uint64_t bf16_wide(const unsigned char *from, uint64_t n, float by, unsigned char *to)
 {
 	const __m256 scale = _mm256_set1_ps(by);
 	uint64_t i = 0;
@@ -103,8 +97,8 @@ static struct halves halves_of(float scale)
 }
 
 /* A run of codes by those; where there is a NaN, by what makes all. Returns how many were done: all but the last few. */
-WIDE static uint64_t bf16_by_halves(const unsigned char *from, uint64_t n, float scale, const struct halves *halves,
-				    unsigned char *to)
+SL_WIDE static uint64_t bf16_by_halves(const unsigned char *from, uint64_t n, float scale, const struct halves *halves,
+				       unsigned char *to)
 {
 	const __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)halves->low));
 	const __m256i high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)halves->high));
@@ -136,11 +130,6 @@ WIDE static uint64_t bf16_by_halves(const unsigned char *from, uint64_t n, float
 	}
 	return i;
 }
-
-static bool has_wide(void)
-{
-	return __builtin_cpu_supports("avx2");
-}
 #else
 struct halves {
 	bool usable;
@@ -163,11 +152,6 @@ static uint64_t bf16_wide(const unsigned char *from, uint64_t n, float by, unsig
 {
 	(void)from, (void)n, (void)by, (void)to;
 	return 0;
-}
-
-static bool has_wide(void)
-{
-	return false;
 }
 #endif
 
@@ -207,16 +191,14 @@ struct tile {
 static unsigned find_tiles(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
 			   struct tile tiles[TILES])
 {
-	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS], n;
-	const struct sl_rect *scales = &block->in[1];
+	uint64_t w = args->p[SL_QUANT_SCALE_COLS], n;
 	unsigned n_tiles = 0;
 
 	for (uint64_t col = g->col; col < g->col + g->n_cols && n_tiles < TILES; col += n, n_tiles++) {
 		struct tile *tile = &tiles[n_tiles];
 		n = sl_quant_min(g->col + g->n_cols - col, w - col % w);
 		*tile = (struct tile){ .col = col, .n = n };
-		tile->scale = sl_quant_load(SL_F32, block->bytes[1] + (g->row / h - scales->row) * scales->n_cols +
-							    col / w * 4 - scales->col);
+		tile->scale = sl_quant_block_scale(args, block, g->row, col);
 		if (g->n_rows * n >= HALVES_MIN)
 			tile->halves = halves_of(tile->scale);
 	}
@@ -249,7 +231,7 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 	struct tile tiles[TILES];
 	struct sl_granule g;
 
-	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_DEQUANT_TO] != SL_BF16 || !h || !has_wide()) {
+	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_DEQUANT_TO] != SL_BF16 || !h || !sl_has_wide()) {
 		for (uint64_t r = 0; r < block->out.n_rows; r++)
 			convert(args, block, block->out.row + r, first, end - first, block->dst + r * block->stride);
 		return;

@@ -3,9 +3,7 @@
  */
 #include "slicer/transforms/lookup.h"
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
+#include "slicer/transforms/fast.h"
 
 static void look_up(const unsigned char *table, const unsigned char *from, unsigned char *to, uint64_t n)
 {
@@ -31,11 +29,9 @@ void sl_lookup_make(struct sl_lookup *lookup, const unsigned char *table)
 }
 
 #ifdef __x86_64__
-#define WIDE __attribute__((target("avx2")))
-
 /* From the parts: a code adds up all parts up to its own, since one that belongs to an earlier part is negative by then, for which a
  * shuffle gives 0. */
-WIDE static inline __m256i find_32(const __m256i tables[8], __m256i codes)
+SL_WIDE static inline __m256i find_32(const __m256i tables[8], __m256i codes)
 {
 	__m256i found = _mm256_shuffle_epi8(tables[0], codes);
 
@@ -47,63 +43,47 @@ WIDE static inline __m256i find_32(const __m256i tables[8], __m256i codes)
 	return found;
 }
 
-/* Vectors with a negative NaN, where that is not the positive one with a sign, are looked up byte by byte. */
-WIDE static void look_up_wide(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
-			      uint64_t n, unsigned char *to, uint64_t stride)
+/* Vectors with a negative NaN, where that is not the positive one with a sign, are looked up byte by byte. Returns how many bytes
+ * were done: all but the last few. */
+SL_WIDE static uint64_t look_up_wide(const struct sl_lookup *lookup, const unsigned char *from, uint64_t n,
+				     unsigned char *to)
 {
 	const __m256i sign = _mm256_set1_epi8((char)0x80), nan = _mm256_set1_epi8(-1);
 	const __m256i zero = lookup->keeps_zero ? nan : sign; /* a code that becomes 0 */
 	const unsigned char *table = lookup->table;
 	bool nan_moves = table[255] != (table[127] | 0x80);
 	__m256i tables[8];
+	uint64_t i = 0;
 
 	for (unsigned t = 0; t < 8; t++)
 		tables[t] =
 			_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)lookup->parts[t]));
-	for (uint64_t r = 0; r < rows; r++, from += pitch, to += stride) {
-		uint64_t i = 0;
-		for (; i + 32 <= n; i += 32) {
-			__m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(from + i)), found;
-			if (nan_moves && _mm256_movemask_epi8(_mm256_cmpeq_epi8(codes, nan))) {
-				look_up(table, from + i, to + i, 32);
-				continue;
-			}
-			found = lookup->is_identity
-					? codes
-					: _mm256_or_si256(_mm256_and_si256(codes, sign),
-							  find_32(tables, _mm256_andnot_si256(sign, codes)));
-			if (!lookup->keeps_zero)
-				found = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), found);
-			_mm256_storeu_si256((__m256i *)(void *)(to + i), found);
+	for (; i + 32 <= n; i += 32) {
+		__m256i codes = _mm256_loadu_si256((const __m256i *)(const void *)(from + i)), found;
+		if (nan_moves && _mm256_movemask_epi8(_mm256_cmpeq_epi8(codes, nan))) {
+			look_up(table, from + i, to + i, 32);
+			continue;
 		}
-		look_up(table, from + i, to + i, n - i);
+		found = lookup->is_identity ? codes
+					    : _mm256_or_si256(_mm256_and_si256(codes, sign),
+							      find_32(tables, _mm256_andnot_si256(sign, codes)));
+		if (!lookup->keeps_zero)
+			found = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), found);
+		_mm256_storeu_si256((__m256i *)(void *)(to + i), found);
 	}
-}
-
-static bool has_wide(void)
-{
-	return __builtin_cpu_supports("avx2");
+	return i;
 }
 #else
-static void look_up_wide(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
-			 uint64_t n, unsigned char *to, uint64_t stride)
+static uint64_t look_up_wide(const struct sl_lookup *lookup, const unsigned char *from, uint64_t n, unsigned char *to)
 {
-	(void)lookup, (void)from, (void)pitch, (void)rows, (void)n, (void)to, (void)stride;
-}
-
-static bool has_wide(void)
-{
-	return false;
+	(void)lookup, (void)from, (void)n, (void)to;
+	return 0;
 }
 #endif
 
-void sl_lookup_rows(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
-		    uint64_t n, unsigned char *to, uint64_t stride)
+void sl_lookup_run(const struct sl_lookup *lookup, const unsigned char *from, uint64_t n, unsigned char *to)
 {
-	if (lookup->keeps_sign && n >= 32 && has_wide()) {
-		look_up_wide(lookup, from, pitch, rows, n, to, stride);
-		return;
-	}
-	for (uint64_t r = 0; r < rows; r++)
-		look_up(lookup->table, from + r * pitch, to + r * stride, n);
+	uint64_t done = lookup->keeps_sign && sl_has_wide() ? look_up_wide(lookup, from, n, to) : 0;
+
+	look_up(lookup->table, from + done, to + done, n - done);
 }

@@ -19,8 +19,7 @@ struct sl_lookup {
 /* What the table has in common with most: it takes as long as some hundred bytes do. */
 void sl_lookup_make(struct sl_lookup *lookup, const unsigned char *table);
 
-/* `rows` rows of `n` bytes, `pitch` apart, to rows that are `stride` apart. */
-void sl_lookup_rows(const struct sl_lookup *lookup, const unsigned char *from, uint64_t pitch, uint64_t rows,
-		    uint64_t n, unsigned char *to, uint64_t stride);
+/* `n` bytes. */
+void sl_lookup_run(const struct sl_lookup *lookup, const unsigned char *from, uint64_t n, unsigned char *to);
 
 #endif

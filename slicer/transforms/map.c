@@ -157,8 +157,7 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 		for (n = 1; r + n < rows && block->stride == width && sl_map_table(args, block, r + n) == table;)
 			n++;
 		sl_lookup_make(&lookup, table);
-		sl_lookup_rows(&lookup, block->bytes[0] + r * width, 0, 1, n * width, block->dst + r * block->stride,
-			       0);
+		sl_lookup_run(&lookup, block->bytes[0] + r * width, n * width, block->dst + r * block->stride);
 	}
 }
 

@@ -8,9 +8,6 @@
 #include "slicer/transforms/lookup.h"
 
 #include <errno.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 enum {
 	STRETCH = 4096,	  /* elements converted at once */
@@ -152,10 +149,8 @@ SL_FAST static void load_bf16(const uint16_t *from, uint64_t n, float *to)
 }
 
 #ifdef __x86_64__
-#define WIDE __attribute__((target("avx2")))
-
 /* sl_quant_e4m3() of eight values, in 32 bits each. */
-WIDE static inline __m256i codes_of_8(__m256 values)
+SL_WIDE static inline __m256i codes_of_8(__m256 values)
 {
 	const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
 	__m256i bits = _mm256_castps_si256(values), size = _mm256_and_si256(bits, magnitude), odd, normal, small, code;
@@ -172,7 +167,7 @@ WIDE static inline __m256i codes_of_8(__m256 values)
 }
 
 /* Eight values, BF16 or F32. */
-WIDE static inline __m256 load_8(const void *from, uint64_t i, bool bf16)
+SL_WIDE static inline __m256 load_8(const void *from, uint64_t i, bool bf16)
 {
 	const uint16_t *halves = from;
 	const float *values = from;
@@ -184,8 +179,8 @@ WIDE static inline __m256 load_8(const void *from, uint64_t i, bool bf16)
 }
 
 /* Values times a factor, or through a divisor: one of them is 1. Returns how many were done: all but the last few. */
-WIDE static inline uint64_t codes_wide(const void *from, bool bf16, uint64_t n, const struct sl_quant_by *by,
-				       unsigned char *to)
+SL_WIDE static inline uint64_t codes_wide(const void *from, bool bf16, uint64_t n, const struct sl_quant_by *by,
+					  unsigned char *to)
 {
 	const __m256 factor = _mm256_set1_ps(by->factor), divisor = _mm256_set1_ps(by->divisor);
 	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -206,13 +201,14 @@ WIDE static inline uint64_t codes_wide(const void *from, bool bf16, uint64_t n, 
 	return i;
 }
 
-WIDE static uint64_t codes_of_f32_wide(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
+SL_WIDE static uint64_t codes_of_f32_wide(const float *from, uint64_t n, const struct sl_quant_by *by,
+					  unsigned char *to)
 {
 	return codes_wide(from, false, n, by, to);
 }
 
-WIDE static uint64_t codes_of_bf16_wide(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
-					unsigned char *to)
+SL_WIDE static uint64_t codes_of_bf16_wide(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
+					   unsigned char *to)
 {
 	return codes_wide(from, true, n, by, to);
 }
@@ -257,8 +253,8 @@ static struct steps steps_of(const struct sl_quant_by *by)
 }
 
 /* Sixteen values a vector, so that bytes of 32 are in the order 0-7, 16-23, 8-15, 24-31. */
-WIDE static inline __m256i codes_of_32(__m256i a, __m256i b, const struct steps *steps, const __m256i below[8],
-				       bool *usual)
+SL_WIDE static inline __m256i codes_of_32(__m256i a, __m256i b, const struct steps *steps, const __m256i below[8],
+					  bool *usual)
 {
 	const __m256i byte = _mm256_set1_epi16(0xFF), sign = _mm256_set1_epi8((char)0x80);
 	__m256i low = _mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
@@ -280,8 +276,8 @@ WIDE static inline __m256i codes_of_32(__m256i a, __m256i b, const struct steps 
 
 /* A run of BF16 by its steps, or where a value makes no normal code by what makes all. Returns how many were done: all but the
  * last few; *odd when there was such a value. */
-WIDE static uint64_t codes_by_steps(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
-				    const struct steps *steps, unsigned char *to, bool *odd)
+SL_WIDE static uint64_t codes_by_steps(const unsigned char *from, uint64_t n, const struct sl_quant_by *by,
+				       const struct steps *steps, unsigned char *to, bool *odd)
 {
 	__m256i below[8];
 	uint64_t i = 0;
@@ -303,7 +299,7 @@ WIDE static uint64_t codes_by_steps(const unsigned char *from, uint64_t n, const
 }
 
 /* The largest of rows of BF16, its sign left out. */
-WIDE static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
+SL_WIDE static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
 	__m256i most[2] = { _mm256_setzero_si256(), _mm256_setzero_si256() };
@@ -330,7 +326,7 @@ WIDE static uint32_t largest_bf16_wide(const unsigned char *from, uint64_t pitch
 }
 
 /* The largest of rows of codes, their signs left out. */
-WIDE static unsigned char largest_code_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
+SL_WIDE static unsigned char largest_code_wide(const unsigned char *from, uint64_t pitch, uint64_t rows, uint64_t n)
 {
 	const __m256i magnitude = _mm256_set1_epi8(0x7F);
 	__m256i most = _mm256_setzero_si256();
@@ -351,7 +347,7 @@ WIDE static unsigned char largest_code_wide(const unsigned char *from, uint64_t 
 	return largest;
 }
 
-WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float scale, float *to)
+SL_WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float scale, float *to)
 {
 	const __m256i nan = _mm256_set1_epi32(0x7FC00000), mask = _mm256_set1_epi32(0x7F);
 	uint64_t i = 0;
@@ -365,11 +361,6 @@ WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, floa
 		_mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(scale)));
 	}
 	return i;
-}
-
-static bool has_wide(void)
-{
-	return __builtin_cpu_supports("avx2");
 }
 #else
 struct steps {
@@ -419,17 +410,12 @@ static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float sca
 	(void)from, (void)n, (void)scale, (void)to;
 	return 0;
 }
-
-static bool has_wide(void)
-{
-	return false;
-}
 #endif
 
 /* Values of codes that share a scale. */
 static void load_codes(const unsigned char *from, uint64_t n, float scale, float *to)
 {
-	for (uint64_t i = has_wide() ? load_codes_wide(from, n, scale, to) : 0; i < n; i++)
+	for (uint64_t i = sl_has_wide() ? load_codes_wide(from, n, scale, to) : 0; i < n; i++)
 		to[i] = sl_f8_e4m3_to_f32(from[i]) * scale;
 }
 
@@ -437,7 +423,7 @@ static void load_codes(const unsigned char *from, uint64_t n, float scale, float
 static void load_scaled(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col,
 			uint64_t n, float *to)
 {
-	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
+	const struct sl_rect *in = &block->in[0];
 	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS], now;
 
 	for (uint64_t i = 0; i < n; i += now) {
@@ -445,8 +431,7 @@ static void load_scaled(const struct sl_args *args, const struct sl_block *block
 		now = n - i;
 		if (h) {
 			now = sl_quant_min(now, w - (col + i) % w);
-			scale = sl_quant_load(SL_F32, block->bytes[1] + (row / h - scales->row) * scales->n_cols +
-							      (col + i) / w * 4 - scales->col);
+			scale = sl_quant_block_scale(args, block, row, col + i);
 		}
 		load_codes(block->bytes[0] + (row - in->row) * in->n_cols + col + i - in->col, now, scale, to + i);
 	}
@@ -492,7 +477,7 @@ static bool has_nan(const unsigned char *codes, uint64_t n)
 
 static void make_codes(const float *from, uint64_t n, const struct sl_quant_by *by, unsigned char *to)
 {
-	for (uint64_t i = has_wide() ? codes_of_f32_wide(from, n, by, to) : 0; i < n; i++)
+	for (uint64_t i = sl_has_wide() ? codes_of_f32_wide(from, n, by, to) : 0; i < n; i++)
 		to[i] = sl_quant_e4m3(from[i] * by->factor / by->divisor);
 	if (by->nan_is_top && has_nan(to, n))
 		mend_nans(from, n, by, to);
@@ -508,14 +493,13 @@ static bool are_alike(const struct sl_args *args, const struct sl_block *block, 
 		      struct alike *alike)
 {
 	uint64_t h = args->p[SL_QUANT_SCALE_ROWS], w = args->p[SL_QUANT_SCALE_COLS];
-	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
+	const struct sl_rect *in = &block->in[0];
 
-	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_QUANT_ALL_COLS] || !h || !has_wide() ||
+	if (args->p[SL_QUANT_FROM] != SL_F8_E4M3 || args->p[SL_QUANT_ALL_COLS] || !h || !sl_has_wide() ||
 	    g->row / h != (g->row + g->n_rows - 1) / h || g->col / w != (g->col + g->n_cols - 1) / w)
 		return false;
 	alike->codes = block->bytes[0] + (g->row - in->row) * in->n_cols + g->col - in->col;
-	alike->scale = sl_quant_load(SL_F32, block->bytes[1] + (g->row / h - scales->row) * scales->n_cols +
-						     g->col / w * 4 - scales->col);
+	alike->scale = sl_quant_block_scale(args, block, g->row, g->col);
 	return alike->scale > 0;
 }
 
@@ -533,7 +517,7 @@ static float largest(const struct sl_args *args, const struct sl_block *block, c
 	if (are_alike(args, block, g, &alike))
 		return sl_f8_e4m3_to_f32(largest_code_wide(alike.codes, in->n_cols, g->n_rows, g->n_cols)) *
 		       alike.scale;
-	if (from == SL_BF16 && has_wide())
+	if (from == SL_BF16 && sl_has_wide())
 		return sl_bf16_to_f32((uint16_t)largest_bf16_wide(
 			block->bytes[input] + (g->row - in->row) * in->n_cols + first * 2 - in->col, in->n_cols,
 			g->n_rows, n));
@@ -565,7 +549,7 @@ static uint64_t straight(const struct sl_args *args, const struct sl_block *bloc
 	bool odd = !steps->usable;
 	uint64_t done;
 
-	if (args->p[SL_QUANT_FROM] != SL_BF16 || !has_wide())
+	if (args->p[SL_QUANT_FROM] != SL_BF16 || !sl_has_wide())
 		return 0;
 	to += g->col - block->out.col;
 	done = odd ? codes_of_bf16_wide(from, g->n_cols, by, to) : codes_by_steps(from, g->n_cols, by, steps, to, &odd);
@@ -575,7 +559,7 @@ static uint64_t straight(const struct sl_args *args, const struct sl_block *bloc
 /* Finding steps costs as much as some hundred codes. */
 static struct steps useful_steps(const struct sl_args *args, const struct sl_granule *g, const struct sl_quant_by *by)
 {
-	if (args->p[SL_QUANT_FROM] != SL_BF16 || !has_wide() || g->n_rows * g->n_cols < STEPS_MIN)
+	if (args->p[SL_QUANT_FROM] != SL_BF16 || !sl_has_wide() || g->n_rows * g->n_cols < STEPS_MIN)
 		return (struct steps){ .usable = false };
 	return steps_of(by);
 }
@@ -625,8 +609,8 @@ static void make_row(const struct sl_args *args, const struct sl_block *block, u
 	float stretch[STRETCH];
 
 	if (way->looks_up) {
-		sl_lookup_rows(&way->lookup, block->bytes[0] + (row - in->row) * in->n_cols + g->col - in->col, 0, 1,
-			       g->n_cols, to + g->col - block->out.col, 0);
+		sl_lookup_run(&way->lookup, block->bytes[0] + (row - in->row) * in->n_cols + g->col - in->col,
+			      g->n_cols, to + g->col - block->out.col);
 		return;
 	}
 	for (uint64_t c = straight(args, block, row, g, &way->by, &way->steps, to); c < g->n_cols; c += STRETCH) {

@@ -82,20 +82,26 @@ SL_DEVICE struct sl_granule sl_quant_granule(const struct sl_args *args, uint64_
 	return g;
 }
 
+/* The scale in input 1 of the block that has an element. */
+SL_DEVICE float sl_quant_block_scale(const struct sl_args *args, const struct sl_block *block, uint64_t row,
+				     uint64_t col)
+{
+	const struct sl_rect *scales = &block->in[1];
+
+	return sl_quant_load(SL_F32, block->bytes[1] +
+					     (row / args->p[SL_QUANT_SCALE_ROWS] - scales->row) * scales->n_cols +
+					     col / args->p[SL_QUANT_SCALE_COLS] * 4 - scales->col);
+}
+
 /* An element of input 0, times its block's scale where it has one. */
 SL_DEVICE float sl_quant_value(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col)
 {
 	unsigned size = sl_quant_size(args);
-	const struct sl_rect *in = &block->in[0], *scales = &block->in[1];
+	const struct sl_rect *in = &block->in[0];
 	float value = sl_quant_load((unsigned)args->p[SL_QUANT_FROM],
 				    block->bytes[0] + (row - in->row) * in->n_cols + col * size - in->col);
 
-	if (!args->p[SL_QUANT_SCALE_ROWS])
-		return value;
-	return value *
-	       sl_quant_load(SL_F32, block->bytes[1] +
-					     (row / args->p[SL_QUANT_SCALE_ROWS] - scales->row) * scales->n_cols +
-					     col / args->p[SL_QUANT_SCALE_COLS] * 4 - scales->col);
+	return args->p[SL_QUANT_SCALE_ROWS] ? value * sl_quant_block_scale(args, block, row, col) : value;
 }
 
 /* Sizes as bits: a NaN is larger than all others. */
