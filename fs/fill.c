@@ -3,36 +3,29 @@
  * made by the slicer.
  *
  * A window is mapped just for its copying: page tables of a whole model would take a 512th of its size. The copying itself
- * faults its pages in, sixteen at a time: to populate the mapping first walks all of them once more, and MAP_POPULATE tries for
- * ever to read one that cannot be read.
- * Where its pages are not in the cache yet, the kernel is told to read them and the next windows in large requests: page
- * faults would ask for 128 KiB at a time, and wait for each.
+ * faults its pages in: to populate the mapping first walks all of them once more, and MAP_POPULATE tries for ever to read one
+ * that cannot be read.
  */
 #include "fs/fill.h"
 #include "fs/guard.h"
+#include "fs/window.h"
 #include "slicer/backend.h"
 #include "slicer/series.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-#define WINDOW	   (UINT64_C(8) << 20)	 /* source bytes of a unit */
-#define AHEAD	   (UINT64_C(32) << 20)	 /* that are asked for from a window on that has to be read */
-#define REQUEST	   (UINT64_C(256) << 10) /* of them at a time: the kernel cuts a longer one short */
-#define SEAM	   (UINT64_C(64) << 10)	 /* source bytes that may lie between two runs of one stretch */
-#define ALONE	   (UINT64_C(4) << 20)	 /* output bytes of a unit that the slicer makes */
-#define ALONE_MAX  (UINT64_C(16) << 20)	 /* the same of long rows, each of a few bytes of every source row */
-#define ALONE_ROWS 16			 /* of those that are made at once if they are not too long */
-#define STREAM_MIN (16u << 10)		 /* bytes of a run from which on stores go past the caches */
+#define WINDOW	   (4 * WINDOW_BLOCK)	/* source bytes of a unit */
+#define SEAM	   (UINT64_C(64) << 10) /* source bytes that may lie between two runs of one stretch */
+#define ALONE	   (UINT64_C(4) << 20)	/* output bytes of a unit that the slicer makes */
+#define ALONE_MAX  (UINT64_C(16) << 20) /* the same of long rows, each of a few bytes of every source row */
+#define ALONE_ROWS 16			/* of those that are made at once if they are not too long */
+#define STREAM_MIN (16u << 10)		/* bytes of a run from which on stores go past the caches */
 #define PAGE	   UINT64_C(4096)
 
 /* A copied piece: `count` runs of the source, one after another at dst. */
@@ -47,7 +40,8 @@ struct unit {
 	uint64_t start, end;	      /* of the source; of the piece's output */
 	const struct sl_piece *piece; /* made by the slicer; NULL: a window */
 	unsigned char *dst;	      /* of the piece */
-	uint32_t first, n;	      /* jobs of the window's stretch */
+	uint32_t first, n;	      /* jobs of the window, and maybe some that end before it */
+	bool large;		      /* what lies behind the window is wanted as well, or is not there */
 };
 
 struct fill {
@@ -109,7 +103,7 @@ static int add_alone(struct fill *fill, const struct sl_piece *piece, unsigned c
 
 	len = len > ALONE ? len : ALONE;
 	for (uint64_t at = 0; !rc && at < piece->len; at += len)
-		rc = add_unit(fill, &(struct unit){ at, min(at + len, piece->len), piece, dst, 0, 0 }, err);
+		rc = add_unit(fill, &(struct unit){ at, min(at + len, piece->len), piece, dst, 0, 0, false }, err);
 	return rc;
 }
 
@@ -176,7 +170,7 @@ static int add_series(struct fill *fill, const struct sl_piece *series, unsigned
 			continue;
 		}
 		for (uint64_t at = begin; !rc && at < end; at += ALONE)
-			rc = add_unit(fill, &(struct unit){ at, min(at + ALONE, end), series, dst, 0, 0 }, err);
+			rc = add_unit(fill, &(struct unit){ at, min(at + ALONE, end), series, dst, 0, 0, false }, err);
 	}
 	return rc;
 }
@@ -215,18 +209,39 @@ static uint64_t find_stretch(const struct fill *fill, size_t first, size_t *n)
 	return end;
 }
 
+/* The window that starts at `at` of a stretch that ends at `end`, and has no job before `first`. */
+static struct unit window_of(const struct fill *fill, size_t first, uint64_t at, uint64_t end)
+{
+	const struct job *jobs = fill->jobs;
+	struct unit unit = { .start = at,
+			     .end = min((at & ~(WINDOW_BLOCK - 1)) + WINDOW, end),
+			     .first = (uint32_t)first };
+	size_t i = first;
+
+	while (i < fill->n_jobs && jobs[i].shard == jobs[first].shard && jobs[i].src < unit.end)
+		i++;
+	unit.n = (uint32_t)(i - first);
+	unit.large = unit.end + WINDOW_BEYOND <= end || end == fill->model->shards.shards[jobs[first].shard].size;
+	return unit;
+}
+
 static int add_windows(struct fill *fill, struct sl_error *err)
 {
 	int rc = 0;
 
 	for (size_t first = 0, n; !rc && first < fill->n_jobs; first += n) {
 		uint64_t end = find_stretch(fill, first, &n), at = fill->jobs[first].src & ~(PAGE - 1);
+		size_t job = first;
 
-		for (; !rc && at < end; at += WINDOW)
-			rc = add_unit(
-				fill,
-				&(struct unit){ at, min(at + WINDOW, end), NULL, NULL, (uint32_t)first, (uint32_t)n },
-				err);
+		while (!rc && at < end) {
+			struct unit unit;
+
+			while (fill->jobs[job].end <= at)
+				job++;
+			unit = window_of(fill, job, at, end);
+			rc = add_unit(fill, &unit, err);
+			at = unit.end;
+		}
 	}
 	return rc;
 }
@@ -323,25 +338,34 @@ static void copy(unsigned char *dst, const unsigned char *src, size_t len)
 	memcpy(dst, src, len);
 }
 
-/* What of a job lies in source bytes [start, end), the first of which is at `window`. */
-static void copy_job(const struct job *job, const unsigned char *window, uint64_t start, uint64_t end)
+/* What of a job lies in a window. */
+static void copy_job(const struct job *job, const struct window *window)
 {
+	uint64_t start = window->start, end = start + window->len;
 	uint64_t from = start > job->src ? start - job->src : 0, to = min(end, job->end) - job->src;
 
 	for (uint64_t i = from / job->stride; i < job->count && i * job->stride < to; i++) {
 		uint64_t run = i * job->stride, low = max(from, run), high = min(to, run + job->run);
 
 		if (low < high)
-			copy(job->dst + i * job->run + (low - run), window + (job->src + low - start), high - low);
+			copy(job->dst + i * job->run + (low - run), window->bytes + (job->src + low - start),
+			     high - low);
 	}
 }
+
+/* ---- a unit ---- */
 
 struct work {
 	const struct fill *fill;
 	const struct unit *unit;
-	const unsigned char *window; /* of the source, mapped; NULL: made by the slicer */
+	struct window window; /* of the source; of no length: made by the slicer */
 	struct sl_error *err;
 };
+
+static const struct sl_shard *shard_of(const struct fill *fill, const struct unit *unit)
+{
+	return &fill->model->shards.shards[fill->jobs[unit->first].shard];
+}
 
 static int copy_window(void *context)
 {
@@ -349,9 +373,9 @@ static int copy_window(void *context)
 	const struct unit *unit = work->unit;
 	const struct job *jobs = work->fill->jobs + unit->first;
 
-	for (uint32_t i = 0; i < unit->n && jobs[i].src < unit->end; i++)
+	for (uint32_t i = 0; i < unit->n; i++)
 		if (jobs[i].end > unit->start)
-			copy_job(&jobs[i], work->window, unit->start, unit->end);
+			copy_job(&jobs[i], &work->window);
 #ifdef __x86_64__
 	_mm_sfence();
 #endif
@@ -367,39 +391,9 @@ static int make_alone(void *context)
 			     unit->dst + unit->start, work->err);
 }
 
-/* ---- a window of the source ---- */
-
-static bool is_cached(int fd, uint64_t at)
-{
-	unsigned char byte;
-
-	return preadv2(fd, &(struct iovec){ &byte, 1 }, 1, (off_t)at, RWF_NOWAIT) == 1 || errno != EAGAIN;
-}
-
-static const struct sl_shard *shard_of(const struct fill *fill, const struct unit *unit)
-{
-	return &fill->model->shards.shards[fill->jobs[unit->first].shard];
-}
-
-/* Start reading what is not in the cache: this window, and those that come next. */
-static void read_ahead(const struct fill *fill, const struct unit *unit)
-{
-	const struct unit *end = fill->units + fill->n_units;
-	const struct sl_shard *shard = shard_of(fill, unit);
-	uint64_t bytes = 0;
-
-	if (is_cached(shard->fd, unit->start) && is_cached(shard->fd, unit->end - 1))
-		return;
-	for (; unit < end && !unit->piece && bytes < AHEAD; bytes += unit->end - unit->start, unit++)
-		for (uint64_t at = unit->start; at < unit->end; at += REQUEST)
-			readahead(shard_of(fill, unit)->fd, (off_t)at, min(REQUEST, unit->end - at));
-}
-
-/* ---- a unit ---- */
-
 static int run_guarded(struct work *work, guard_fn *fn)
 {
-	struct guard_range window = { work->window, work->window ? work->unit->end - work->unit->start : 0 };
+	struct guard_range window = { work->window.bytes, work->window.len };
 
 	return guard_run(work->fill->ranges, work->fill->n_targets, window, fn, work);
 }
@@ -412,21 +406,20 @@ static int explain(const struct sl_shard *shard, struct sl_error *err)
 	return rc ? rc : sl_fail(err, EIO, "%s: cannot be read, or there is no memory to hold it", SL_ESC(shard->name));
 }
 
+static int open_window(struct window *window, const struct fill *fill, const struct unit *unit)
+{
+	return window_open(window, shard_of(fill, unit)->fd, unit->start, unit->end);
+}
+
 static int scatter(struct work *work)
 {
-	const struct unit *unit = work->unit;
-	const struct sl_shard *shard = shard_of(work->fill, unit);
-	size_t len = unit->end - unit->start;
-	void *map;
-	int rc;
+	const struct sl_shard *shard = shard_of(work->fill, work->unit);
+	int rc = open_window(&work->window, work->fill, work->unit);
 
-	read_ahead(work->fill, unit);
-	map = mmap(NULL, len, PROT_READ, MAP_PRIVATE, shard->fd, (off_t)unit->start);
-	if (map == MAP_FAILED)
-		return sl_fail(work->err, errno, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(errno));
-	work->window = map;
+	if (rc)
+		return sl_fail(work->err, -rc, "%s: cannot be mapped: %s", SL_ESC(shard->name), strerror(-rc));
 	rc = run_guarded(work, copy_window);
-	munmap(map, len);
+	window_close(&work->window);
 	return rc == -EFAULT ? explain(shard, work->err) : rc;
 }
 
@@ -437,9 +430,26 @@ static void abandon(const struct sl_model *model)
 		model->backend->abandon(model->backend_state);
 }
 
+bool fill_must_read(const struct fill *fill, size_t unit)
+{
+	const struct unit *u = &fill->units[unit];
+
+	return !u->piece && !window_is_cached(shard_of(fill, u)->fd, u->start, u->end);
+}
+
+void fill_read(const struct fill *fill, size_t unit)
+{
+	struct window window;
+
+	if (fill->units[unit].piece || open_window(&window, fill, &fill->units[unit]))
+		return;
+	window_read(&window, fill->units[unit].large);
+	window_close(&window);
+}
+
 int fill_unit(struct fill *fill, size_t unit, struct sl_error *err)
 {
-	struct work work = { fill, &fill->units[unit], NULL, err };
+	struct work work = { .fill = fill, .unit = &fill->units[unit], .err = err };
 	int rc;
 
 	if (!work.unit->piece)

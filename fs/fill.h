@@ -20,6 +20,7 @@
 #include "slicer/error.h"
 #include "slicer/file.h"
 #include "slicer/model.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 struct fill_target {
@@ -35,6 +36,11 @@ int fill_open(struct fill **out, const struct sl_model *model, const struct fill
 void fill_close(struct fill *fill);
 
 size_t fill_n_units(const struct fill *fill);
+
+/* Is it a window of which something is not in the page cache, or may not be? Thread-safe. */
+bool fill_must_read(const struct fill *fill, size_t unit);
+/* Read it into the page cache first, which mostly waits for a disk; nothing but speed depends on it. Thread-safe. */
+void fill_read(const struct fill *fill, size_t unit);
 
 /* Do one. Thread-safe. -EIO or -ESTALE: no byte of any target may be used. */
 int fill_unit(struct fill *fill, size_t unit, struct sl_error *err) SL_MUST_CHECK;

@@ -305,18 +305,19 @@ static int probe(struct stage *stage, int device)
 	return rc ? rc : id < 0 ? id : 0;
 }
 
-static unsigned wanted_threads(void)
+static unsigned count_fillers(void)
 {
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return n < 1 ? 1 : n > STAGE_THREADS_MAX ? STAGE_THREADS_MAX : (unsigned)n;
+	return n < 1 ? 1 : n > STAGE_FILLERS_MAX ? STAGE_FILLERS_MAX : (unsigned)n;
 }
 
 static void start_threads(struct stage *stage)
 {
-	unsigned wanted = wanted_threads();
+	unsigned wanted = count_fillers() + STAGE_READERS;
 	int rc = 0;
 
+	stage->n_fillers = count_fillers();
 	while (!rc && stage->n_threads < wanted) {
 		rc = pthread_create(&stage->threads[stage->n_threads], NULL, stage_fill_thread, stage);
 		stage->n_threads += !rc;
@@ -404,7 +405,7 @@ void stage_figures(struct stage *stage, struct stage_figures *figures)
 		.bytes_staged = stage->bytes_staged,
 		.n_failed = stage->n_failed,
 		.n_passed = stage->n_passed,
-		.threads = stage->n_threads,
+		.threads = stage->n_fillers,
 	};
 	pthread_mutex_unlock(&stage->lock);
 }

@@ -169,6 +169,13 @@ static void add_beside(struct stage *stage, struct batch *batch, const struct li
 			return;
 }
 
+/* Threads that only wait for disks are not woken: one that begins to wait wakes the next. */
+static void wake_fillers(struct stage *stage)
+{
+	for (unsigned i = 0; i < stage->n_fillers; i++)
+		pthread_cond_signal(&stage->work);
+}
+
 bool stage_queue(struct stage *stage, struct part *part)
 {
 	struct batch *batch = calloc(1, sizeof(*batch)), **end = &stage->batches;
@@ -181,7 +188,7 @@ bool stage_queue(struct stage *stage, struct part *part)
 	while (*end)
 		end = &(*end)->next;
 	*end = batch;
-	pthread_cond_broadcast(&stage->work);
+	wake_fillers(stage);
 	return true;
 }
 
@@ -300,7 +307,20 @@ static void cut_batch(struct stage *stage, struct batch *batch)
 	batch->fill = fill;
 	batch->rc = rc;
 	batch->err = err;
-	pthread_cond_broadcast(&stage->work);
+	wake_fillers(stage);
+}
+
+/* Another thread fills while this one waits for a disk. Without the lock. */
+static void read_unit(struct stage *stage, const struct batch *batch, size_t unit)
+{
+	pthread_mutex_lock(&stage->lock);
+	stage->n_filling--;
+	pthread_cond_signal(&stage->work);
+	pthread_mutex_unlock(&stage->lock);
+	fill_read(batch->fill, unit);
+	pthread_mutex_lock(&stage->lock);
+	stage->n_filling++;
+	pthread_mutex_unlock(&stage->lock);
 }
 
 static void do_unit(struct stage *stage, struct batch *batch)
@@ -311,6 +331,8 @@ static void do_unit(struct stage *stage, struct batch *batch)
 
 	batch->n_running++;
 	pthread_mutex_unlock(&stage->lock);
+	if (fill_must_read(batch->fill, unit))
+		read_unit(stage, batch, unit);
 	rc = fill_unit(batch->fill, unit, &err);
 	pthread_mutex_lock(&stage->lock);
 	batch->n_running--;
@@ -322,10 +344,12 @@ static void do_unit(struct stage *stage, struct batch *batch)
 
 static void work_on(struct stage *stage, struct batch *batch)
 {
+	stage->n_filling++;
 	if (!batch->fill)
 		cut_batch(stage, batch);
 	else
 		do_unit(stage, batch);
+	stage->n_filling--;
 	if (!has_work(batch) && !batch->n_running)
 		end_batch(stage, batch);
 }
@@ -355,11 +379,12 @@ void *stage_fill_thread(void *context)
 	pthread_sigmask(SIG_UNBLOCK, &sigbus, NULL); /* the guard's */
 	pthread_mutex_lock(&stage->lock);
 	while (!stage->stopping) {
-		struct batch *batch = find_work(stage);
+		bool full = stage->n_filling >= stage->n_fillers;
+		struct batch *batch = full ? NULL : find_work(stage);
 
 		if (batch)
 			work_on(stage, batch);
-		else if (!queue_most_urgent(stage))
+		else if (full || !queue_most_urgent(stage))
 			wait_for_work(stage);
 	}
 	pthread_mutex_unlock(&stage->lock);

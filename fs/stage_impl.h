@@ -9,15 +9,17 @@
 #include "fs/stage.h"
 #include <pthread.h>
 
-#define STAGE_THREADS_MAX 8
+#define STAGE_FILLERS_MAX 8 /* threads that fill at the same time */
+#define STAGE_READERS	  6 /* more of them, for those that wait for a disk */
 
 struct stage {
 	struct tree *tree;
 	bool staging; /* with a budget */
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* units, a batch, or memory for one */
-	pthread_t threads[STAGE_THREADS_MAX];
+	pthread_t threads[STAGE_FILLERS_MAX + STAGE_READERS];
 	unsigned n_threads;
+	unsigned n_fillers, n_filling; /* threads that may fill at once, and that do */
 	bool stopping, starved;
 	int device; /* -1: nothing is passed through */
 	_Atomic uint64_t read_ahead;

@@ -115,12 +115,40 @@ remount()
 	export BEFORE="umount $mnt; $RANKFS -o stage=off $source $mnt"
 }
 
+# What the kernel has cached of files is dropped.
+evict()
+{
+	local file
+	for file in "$@"; do dd if="$file" iflag=nocache count=0 status=none; done
+}
+
+# They are in the page cache as a reader leaves them.
+cache()
+{
+	sync "$@"
+	evict "$@"
+	cat "$@" >/dev/null
+}
+
+# Memory that nothing has used for a while is slow to touch in a virtual machine, ten times slower than its copying: the page cache
+# takes it with the zeros of a file without blocks, other ones each time, and gives it back as it would on a machine in use.
+take_memory()
+{
+	local free=$(($(sed -n 's/^MemFree: *\([0-9]*\) kB/\1/p' /proc/meminfo) / 1024 - 1024)) taken
+	[ "$free" -gt 0 ] || return 0
+	truncate -s 8T "$work/holes"
+	taken=$(cat "$work/taken" 2>/dev/null || echo 0)
+	dd if="$work/holes" of=/dev/null bs=1M skip="$taken" count=$free status=none
+	echo $((taken + free)) >"$work/taken"
+}
+
 compare_layout()
 {
 	local method few ranks=$1
 	layout=tp$2
 	mkdir -p "$plain"
 	"$RANKFS" export "$source" "vllm/$layout" "$plain" >/dev/null 2>&1
+	cache "$plain"/*.safetensors
 	few=$(few_parts "$ranks")
 	for method in read mmap; do
 		mount_rankfs -o stage="$few"
@@ -143,6 +171,7 @@ compare_kernel()
 	checkpoint fp8 llama-3.1-8b-fp8 --layers 6 --vocab 4096 --fill
 	mkdir -p "$plain"
 	"$RANKFS" export "$source" kernel/tp1/rank-0 "$plain" >/dev/null 2>&1
+	cache "$source"/*.safetensors "$plain"/*.safetensors
 	few=$(few_parts 1)
 	for method in read mmap; do
 		mount_rankfs -o stage="$few"
@@ -162,14 +191,6 @@ seconds()
 	sort -n <<<"$runs" | sed -n '2s/ .*//p'
 }
 
-# What the kernel has cached of files is dropped.
-evict()
-{
-	local file
-	for file in "$@"; do dd if="$file" iflag=nocache count=0 status=none; done
-}
-export -f evict
-
 # list_both RANKS: the source by one reader, and the mount.
 list_both()
 {
@@ -180,12 +201,17 @@ list_both()
 # Which of them comes first may find something cached below this machine: each does once.
 compare_cold()
 {
-	local a b c d ranks=$1 before="umount $mnt; evict $source/*.safetensors; $RANKFS $source $mnt"
+	local a b c d ranks=$1 before="bash $work/before"
 	layout=tp$2
+	# Functions get lost on their way through other shells.
+	{
+		declare -f evict take_memory
+		echo "work=$work; umount $mnt; evict $source/*.safetensors; take_memory; $RANKFS $source $mnt"
+	} >"$work/before"
 	mount_rankfs
 	list_both "$ranks"
-	read -r a b < <(BEFORE="bash -c '$before'" "$work/load" read 1 "$work/plain.list" "$work/mount.list")
-	read -r c d < <(BEFORE="bash -c '$before'" "$work/load" read 1 "$work/mount.list" "$work/plain.list")
+	read -r a b < <(BEFORE="$before" "$work/load" read 1 "$work/plain.list" "$work/mount.list")
+	read -r c d < <(BEFORE="$before" "$work/load" read 1 "$work/mount.list" "$work/plain.list")
 	a=$(awk -v a="$a" -v d="$d" 'BEGIN { printf "%.3f", (a + d) / 2 }')
 	b=$(awk -v b="$b" -v c="$c" 'BEGIN { printf "%.3f", (b + c) / 2 }')
 	row "cold disk, read, $layout, $ranks rank(s)" "$a" "$b" "$(ratio "$a" "$b")"
@@ -261,6 +287,7 @@ compare_limit()
 	local run speeds
 	mount -t tmpfs -o huge=always,size=1G tmpfs "$work/slots" 2>/dev/null || return 0
 	cat "$source"/*.safetensors >"$work/whole"
+	cache "$work/whole"
 	for run in 8192 4096 1024; do
 		speeds=$("$work/limit" "$work/whole" "$work/slots" $run 8192)
 		row "limit: $run bytes of each 8192" "${speeds% *}" "${speeds#* }" "$(ratio $speeds)"
@@ -282,18 +309,6 @@ compare_copies()
 	b=$(seconds bash -c "for f in $(cd "$plain" && echo *.safetensors); do $RANKFS cat $source vllm/tp1/\$f; done | wc -c")
 	row "rankfs cat | wc -c, to cat | wc -c (s)" "$a" "$b" "$(ratio "$b" "$a")"
 	rm -rf "$plain"
-}
-
-# Memory that nothing has used for a while is slow to touch in a virtual machine, ten times slower than its copying: the page cache
-# takes it with the zeros of a file without blocks, other ones each time, and gives it back as it would on a machine in use.
-take_memory()
-{
-	local free=$(($(sed -n 's/^MemFree: *\([0-9]*\) kB/\1/p' /proc/meminfo) / 1024 - 1024)) taken
-	[ "$free" -gt 0 ] || return 0
-	truncate -s 8T "$work/holes"
-	taken=$(cat "$work/taken" 2>/dev/null || echo 0)
-	dd if="$work/holes" of=/dev/null bs=1M skip="$taken" count=$free status=none
-	echo $((taken + free)) >"$work/taken"
 }
 
 # engine HOW DIRECTORY…: seconds, the median of three runs ($runs), or why not.
@@ -323,6 +338,7 @@ compare_libraries()
 	local a b how
 	mkdir -p "$plain"
 	"$RANKFS" export "$source" vllm/tp1 "$plain" >/dev/null 2>&1
+	cache "$plain"/*.safetensors
 	for how in safetensors fastsafetensors runai-model-streamer; do
 		mount_rankfs -o stage="$(few_parts 1)"
 		a=$(engine $how "$plain")
@@ -355,7 +371,7 @@ compare_vllm()
 		a=$slices b=$cold engine_row "vLLM, tp$tp, cold disk: default loader, mount"
 		a=$files b=$cold engine_row "vLLM, tp$tp, cold disk: exported files, mount"
 		rm -rf "$plain"
-		cat "$source"/*.safetensors >/dev/null
+		cache "$source"/*.safetensors
 		slices=$(engine vllm "$source" $tp auto)
 		mount_rankfs
 		first=$(engine vllm "$mnt/vllm/tp$tp" $tp sharded_state)
@@ -400,7 +416,7 @@ section()
 
 source=$cache/$name
 checkpoint "$name" llama-3.1-8b "${shape[@]}" --shard-bytes 1000000000
-cat "$source"/*.safetensors >/dev/null
+cache "$source"/*.safetensors
 
 echo "$(machine); $(du -h --apparent-size "$source" | cut -f1) of llama-3.1-8b's shape"
 echo

@@ -163,8 +163,11 @@ static int run(struct fill *fill, struct sl_error *err)
 {
 	int rc = 0;
 
-	for (size_t unit = fill_n_units(fill); !rc && unit-- > 0;)
+	for (size_t unit = fill_n_units(fill); !rc && unit-- > 0;) {
+		if (unit % 2 || fill_must_read(fill, unit))
+			fill_read(fill, unit);
 		rc = fill_unit(fill, unit, err);
+	}
 	return rc ? rc : fill_verify(fill, err);
 }
 

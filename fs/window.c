@@ -1,0 +1,91 @@
+/*
+ * window.c - mapping a stretch of a file, and reading it in large pages.
+ *
+ * Only a fault in a mapping that wants huge pages asks for them whatever the read-ahead of the disk is set to (mm/filemap.c,
+ * do_sync_mmap_readahead): for two blocks, or for the one that it is in where reading is said to be random. It marks them, and
+ * whoever touches them next makes the kernel read ahead from there, as far as the disk's setting allows.
+ */
+#include "fs/window.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SYS_CACHESTAT 451 /* of all architectures */
+#define PAGE	      UINT64_C(4096)
+#define REQUEST	      (UINT64_C(256) << 10) /* of readahead: the kernel cuts a longer one short */
+
+int window_open(struct window *window, int fd, uint64_t start, uint64_t end)
+{
+	void *map = mmap(NULL, end - start, PROT_READ, MAP_PRIVATE, fd, (off_t)start);
+
+	if (map == MAP_FAILED)
+		return -errno;
+	*window = (struct window){ map, end - start, fd, start };
+	return 0;
+}
+
+void window_close(struct window *window)
+{
+	munmap(window->bytes, window->len);
+}
+
+/* cachestat(2), Linux 6.5, which few C libraries know. */
+struct cache_range {
+	uint64_t off, len;
+};
+
+struct cache_figures {
+	uint64_t n_cached, n_dirty, n_writeback, n_evicted, n_recently_evicted;
+};
+
+static bool is_page_cached(int fd, uint64_t at)
+{
+	struct cache_range range = { at, 1 };
+	struct cache_figures figures = { 0 };
+
+	return syscall(SYS_CACHESTAT, fd, &range, &figures, 0) == 0 && figures.n_cached;
+}
+
+/* The start of the next block after `at`, or `end`. */
+static uint64_t next_block(uint64_t at, uint64_t end)
+{
+	uint64_t next = (at | (WINDOW_BLOCK - 1)) + 1;
+
+	return next < end ? next : end;
+}
+
+bool window_is_cached(int fd, uint64_t start, uint64_t end)
+{
+	bool cached = is_page_cached(fd, end - 1);
+
+	for (uint64_t at = start; cached && at < end; at = next_block(at, end))
+		cached = is_page_cached(fd, at);
+	return cached;
+}
+
+static void wait_for(const struct window *window, uint64_t at)
+{
+	madvise(window->bytes + ((at - window->start) & ~(PAGE - 1)), PAGE, MADV_POPULATE_READ);
+}
+
+void window_read(const struct window *window, bool large)
+{
+	uint64_t start = window->start, end = start + window->len, next;
+
+	for (uint64_t at = start; at < end; at = next) {
+		next = next_block(at, end);
+		for (uint64_t i = at; i < next && !(large && next - at == WINDOW_BLOCK); i += REQUEST)
+			readahead(window->fd, (off_t)i, next - i < REQUEST ? next - i : REQUEST);
+	}
+	madvise(window->bytes, window->len, MADV_RANDOM);
+	if (large)
+		madvise(window->bytes, window->len, MADV_HUGEPAGE);
+	for (uint64_t at = start; large && at < end; at = next) {
+		next = next_block(at, end);
+		if (next - at == WINDOW_BLOCK)
+			wait_for(window, at);
+	}
+	wait_for(window, end - 1);
+}
