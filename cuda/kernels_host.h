@@ -25,4 +25,18 @@ static _Thread_local struct cuda_dim gridDim, blockDim, blockIdx, threadIdx;
 				kernel(__VA_ARGS__);                       \
 	} while (0)
 
+/* The first thread of a warp does what all of its threads do. */
+#define SHARE(name, first, n, lanes)                                                                             \
+	do {                                                                                                     \
+		for (uint64_t i = first; threadIdx.x % SL_LANES_MAX == 0 && i < n && i < first + in_warp; i++) { \
+			uint32_t largest = 0;                                                                    \
+			for (unsigned lane = 0; lane < lanes; lane++) {                                          \
+				uint32_t seen = sl_##name##_seen(&args, &block, i, lane, lanes);                 \
+				largest = seen > largest ? seen : largest;                                       \
+			}                                                                                        \
+			for (unsigned lane = lanes; lane-- > 0;)                                                 \
+				sl_##name##_make(&args, &block, i, largest, lane, lanes);                        \
+		}                                                                                                \
+	} while (0)
+
 #endif

@@ -26,6 +26,15 @@
 #define SL_DEVICE static inline
 #endif
 
+/* Before loops that index registers. */
+#ifdef __CUDACC__
+#define SL_UNROLL _Pragma("unroll")
+#else
+#define SL_UNROLL
+#endif
+
+#define SL_LANES_MAX 32 /* threads of a GPU that can share a unit: a warp */
+
 #define SL_INPUTS_MAX 4
 #define SL_PARAMS_MAX 68
 

@@ -14,13 +14,12 @@
 #include "slicer/backend.h"
 #include "slicer/piece.h"
 
-/* clang-format off */
-#define SL_TRANSFORMS(X)                                                                                                 \
+/* Those of which one thread of a GPU makes a unit, and those of which several share one.
+ * clang-format off */
+#define SL_TRANSFORMS_ALONE(X)                                                                                           \
 	X(MAP, map) /* each byte through a table of 256, one table for each range of rows */                                   \
 	X(ROWS, rows) /* rows in another order, whole or in blocks of bytes */                                                 \
 	X(SCALARS, scalars) /* a few numbers from a few others */                                                              \
-	X(QUANT, quant) /* floats to FP8, each granule with a scale of its own */                                              \
-	X(QUANT_SCALES, quant_scales) /* those scales */                                                                       \
 	X(DEQUANT, dequant) /* FP8 and scales to floats */                                                                     \
 	X(SUMS, sums) /* of rows */                                                                                            \
 	X(TRANSPOSE, transpose) /* a matrix turned */                                                                          \
@@ -29,7 +28,13 @@
 	X(SWIZZLE, swizzle) /* scales in tiles of 128 rows and 4 columns */                                                    \
 	X(ELEMENT, element) /* a function of one element */                                                                    \
 	X(EXPONENTS, exponents) /* of F32 scales, four to a word, column by column */
+
+#define SL_TRANSFORMS_SHARED(X)                                                                                          \
+	X(QUANT, quant) /* floats to FP8, each granule with a scale of its own */                                              \
+	X(QUANT_SCALES, quant_scales) /* those scales */
 /* clang-format on */
+
+#define SL_TRANSFORMS(X) SL_TRANSFORMS_ALONE(X) SL_TRANSFORMS_SHARED(X)
 
 #define SL_TRANSFORM_ID(ID, name) SL_T_##ID,
 enum sl_transform_id { SL_TRANSFORMS(SL_TRANSFORM_ID) SL_N_TRANSFORMS };

@@ -16,6 +16,7 @@
 
 #include "slicer/backend.h"
 #include "slicer/convert.h"
+#include "slicer/transforms/vector.h"
 
 #include <math.h>
 
@@ -112,25 +113,60 @@ SL_DEVICE uint32_t sl_quant_larger(uint32_t largest, float value)
 	return size > largest ? size : largest;
 }
 
-SL_DEVICE float sl_quant_largest(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g)
+enum { SL_QUANT_CHUNK = 8 }; /* elements that are loaded at once: 16 bytes of BF16 */
+
+/* `n` elements of a row, a chunk at most: of input 0 times their scales, or of input 2. */
+SL_DEVICE void sl_quant_load_chunk(const struct sl_args *args, const struct sl_block *block, unsigned input,
+				   uint64_t row, uint64_t col, uint64_t n, float *to)
 {
-	const struct sl_rect *all = &block->in[2];
-	unsigned size = sl_quant_size(args);
+	const unsigned from = (unsigned)args->p[SL_QUANT_FROM], size = sl_quant_size(args);
+	const struct sl_rect *in = &block->in[input];
+	const unsigned char *at = block->bytes[input] + (row - in->row) * in->n_cols + col * size - in->col;
+
+	if (n == SL_QUANT_CHUNK && size == 2) {
+		const struct sl_16 halves = sl_16_load(at);
+		SL_UNROLL
+		for (unsigned k = 0; k < SL_QUANT_CHUNK; k++) {
+			uint16_t half = (uint16_t)(halves.words[k / 2] >> 16 * (k % 2));
+			to[k] = from == SL_BF16 ? sl_bf16_to_f32(half) : sl_f16_to_f32(half);
+		}
+	} else {
+		for (uint64_t k = 0; k < n; k++)
+			to[k] = sl_quant_load(from, at + k * size);
+	}
+	if (input == 0 && args->p[SL_QUANT_SCALE_ROWS]) {
+		for (uint64_t k = 0; k < n; k++)
+			to[k] *= sl_quant_block_scale(args, block, row, col + k);
+	}
+}
+
+/* The largest size of the elements that one of `lanes` threads looks at: a chunk, and every lanes-th after it. */
+SL_DEVICE uint32_t sl_quant_look(const struct sl_args *args, const struct sl_block *block, const struct sl_granule *g,
+				 unsigned lane, unsigned lanes)
+{
+	const uint64_t all = args->p[SL_QUANT_ALL_COLS], first = all ? 0 : g->col, width = all ? all : g->n_cols,
+		       across = (width + SL_QUANT_CHUNK - 1) / SL_QUANT_CHUNK;
+	float values[SL_QUANT_CHUNK];
 	uint32_t largest = 0;
 
-	for (uint64_t r = g->row; r < g->row + g->n_rows; r++) {
-		if (args->p[SL_QUANT_ALL_COLS]) {
-			for (uint64_t c = 0; c < args->p[SL_QUANT_ALL_COLS]; c++)
-				largest = sl_quant_larger(
-					largest,
-					sl_quant_load((unsigned)args->p[SL_QUANT_FROM],
-						      block->bytes[2] + (r - all->row) * all->n_cols + c * size));
-			continue;
-		}
-		for (uint64_t c = g->col; c < g->col + g->n_cols; c++)
-			largest = sl_quant_larger(largest, sl_quant_value(args, block, r, c));
+	for (uint64_t i = lane; i < g->n_rows * across; i += lanes) {
+		uint64_t col = i % across * SL_QUANT_CHUNK, n = sl_quant_min(SL_QUANT_CHUNK, width - col);
+		sl_quant_load_chunk(args, block, all ? 2 : 0, g->row + i / across, first + col, n, values);
+		for (uint64_t k = 0; k < n; k++)
+			largest = sl_quant_larger(largest, values[k]);
 	}
-	return sl_f32_from_bits(largest);
+	return largest;
+}
+
+/* How many threads of a GPU share a granule: a power of two, so that each has a chunk at least. */
+SL_DEVICE unsigned sl_quant_lanes(const struct sl_args *args)
+{
+	const uint64_t chunks = args->p[SL_QUANT_ROWS_OF] * args->p[SL_QUANT_COLS_OF] / SL_QUANT_CHUNK;
+	unsigned lanes = 1;
+
+	while (args->p[SL_QUANT_KIND] != SL_QUANT_TENSOR && lanes < SL_LANES_MAX && 2 * lanes <= chunks)
+		lanes *= 2;
+	return lanes;
 }
 
 SL_DEVICE float sl_quant_at_least(float value, float least)
@@ -214,7 +250,7 @@ SL_DEVICE uint8_t sl_quant_code(const struct sl_quant_by *by, float value)
 	return by->nan_is_top && x != x ? 0x7E : sl_quant_e4m3(x);
 }
 
-/* ---- codes: a unit is a granule, or of TENSOR 16 bytes of a row ---- */
+/* ---- codes: a unit is a granule, or of TENSOR 16 elements of a row ---- */
 
 SL_DEVICE uint64_t sl_quant_width(const struct sl_args *args)
 {
@@ -238,21 +274,55 @@ SL_DEVICE float sl_quant_fact(const struct sl_block *block)
 	return sl_quant_load(SL_F32, block->facts + 4 * block->member);
 }
 
-SL_DEVICE void sl_quant_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+SL_DEVICE struct sl_granule sl_quant_of_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
 {
 	uint64_t w = sl_quant_width(args), h = sl_quant_height(args), across = (block->out.n_cols + w - 1) / w;
 	struct sl_granule g = { block->out.row + i / across * h, 0, block->out.col + i % across * w, 0 };
-	bool whole = args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR;
 
 	g.n_rows = sl_quant_min(h, block->out.row + block->out.n_rows - g.row);
 	g.n_cols = sl_quant_min(w, block->out.col + block->out.n_cols - g.col);
-	float largest = whole ? sl_quant_fact(block) : sl_quant_largest(args, block, &g);
-	const struct sl_quant_by by = sl_quant_by(args, sl_quant_scale(args, largest));
-	for (uint64_t r = g.row; r < g.row + g.n_rows; r++) {
-		unsigned char *to = block->dst + (r - block->out.row) * block->stride - block->out.col;
-		for (uint64_t c = g.col; c < g.col + g.n_cols; c++)
-			to[c] = sl_quant_code(&by, sl_quant_value(args, block, r, c));
+	return g;
+}
+
+SL_DEVICE uint32_t sl_quant_seen(const struct sl_args *args, const struct sl_block *block, uint64_t i, unsigned lane,
+				 unsigned lanes)
+{
+	const struct sl_granule g = sl_quant_of_unit(args, block, i);
+
+	if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR)
+		return sl_f32_bits(sl_quant_fact(block));
+	return sl_quant_look(args, block, &g, lane, lanes);
+}
+
+SL_DEVICE void sl_quant_make(const struct sl_args *args, const struct sl_block *block, uint64_t i, uint32_t seen,
+			     unsigned lane, unsigned lanes)
+{
+	const struct sl_granule g = sl_quant_of_unit(args, block, i);
+	const struct sl_quant_by by = sl_quant_by(args, sl_quant_scale(args, sl_f32_from_bits(seen)));
+	const uint64_t across = (g.n_cols + SL_QUANT_CHUNK - 1) / SL_QUANT_CHUNK;
+	float values[SL_QUANT_CHUNK];
+
+	for (uint64_t k = lane; k < g.n_rows * across; k += lanes) {
+		uint64_t row = g.row + k / across, col = k % across * SL_QUANT_CHUNK,
+			 n = sl_quant_min(SL_QUANT_CHUNK, g.n_cols - col);
+		unsigned char *to = block->dst + (row - block->out.row) * block->stride + g.col + col - block->out.col;
+		sl_quant_load_chunk(args, block, 0, row, g.col + col, n, values);
+		if (n == SL_QUANT_CHUNK) {
+			uint64_t codes = 0;
+			SL_UNROLL
+			for (unsigned c = 0; c < SL_QUANT_CHUNK; c++)
+				codes |= (uint64_t)sl_quant_code(&by, values[c]) << 8 * c;
+			sl_8_store(to, codes);
+			continue;
+		}
+		for (uint64_t c = 0; c < n; c++)
+			to[c] = sl_quant_code(&by, values[c]);
 	}
+}
+
+SL_DEVICE void sl_quant_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+{
+	sl_quant_make(args, block, i, sl_quant_seen(args, block, i, 0, 1), 0, 1);
 }
 
 /* ---- scales: a unit is one of them ---- */
@@ -267,26 +337,44 @@ SL_DEVICE uint64_t sl_quant_scales_units(const struct sl_args *args, const struc
 	return block->out.n_rows * (block->out.n_cols / sl_quant_scales_size(args));
 }
 
-SL_DEVICE void sl_quant_scales_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+SL_DEVICE unsigned sl_quant_scales_lanes(const struct sl_args *args)
+{
+	return sl_quant_lanes(args);
+}
+
+SL_DEVICE uint32_t sl_quant_scales_seen(const struct sl_args *args, const struct sl_block *block, uint64_t i,
+					unsigned lane, unsigned lanes)
+{
+	uint64_t size = sl_quant_scales_size(args), across = block->out.n_cols / size;
+	uint64_t row = block->out.row + i / across, col = block->out.col / size + i % across;
+
+	if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR)
+		return sl_f32_bits(sl_quant_fact(block));
+	const struct sl_granule g = sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
+						     col * args->p[SL_QUANT_COLS_OF]);
+	return sl_quant_look(args, block, &g, lane, lanes);
+}
+
+SL_DEVICE void sl_quant_scales_make(const struct sl_args *args, const struct sl_block *block, uint64_t i, uint32_t seen,
+				    unsigned lane, unsigned lanes)
 {
 	unsigned size = sl_quant_scales_size(args);
-	uint64_t across = block->out.n_cols / size, row = block->out.row + i / across,
-		 col = block->out.col / size + i % across;
+	uint64_t across = block->out.n_cols / size;
 	unsigned char *to = block->dst + i / across * block->stride + i % across * size;
-	float largest;
+	float scale = sl_quant_scale(args, sl_f32_from_bits(seen));
 
-	if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR) {
-		largest = sl_quant_fact(block);
-	} else {
-		const struct sl_granule g = sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
-							     col * args->p[SL_QUANT_COLS_OF]);
-		largest = sl_quant_largest(args, block, &g);
-	}
-	float scale = sl_quant_scale(args, largest);
+	(void)lanes;
+	if (lane != 0)
+		return;
 	if (size == 1)
 		*to = (unsigned char)(sl_f32_bits(scale) >> 23);
 	else
 		memcpy(to, &scale, sizeof(scale));
+}
+
+SL_DEVICE void sl_quant_scales_unit(const struct sl_args *args, const struct sl_block *block, uint64_t i)
+{
+	sl_quant_scales_make(args, block, i, sl_quant_scales_seen(args, block, i, 0, 1), 0, 1);
 }
 
 /* Elements [col, col + n) of a row of input 0 as floats, times their scales. */

@@ -33,11 +33,9 @@ static uint64_t min(uint64_t a, uint64_t b)
 static void turn(const struct sl_args *args, const struct sl_block *block, uint64_t r, uint64_t rows, uint64_t c,
 		 uint64_t cols)
 {
-	uint64_t size = args->p[SL_TRANSPOSE_SIZE], across = block->out.n_cols / size;
-
 	for (uint64_t y = r; y < r + rows; y++) {
 		for (uint64_t x = c; x < c + cols; x++)
-			sl_transpose_unit(args, block, y * across + x);
+			sl_transpose_element(args, block, y, x);
 	}
 }
 

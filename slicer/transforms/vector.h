@@ -1,5 +1,5 @@
 /*
- * vector.h - 16 bytes at once: what a unit reads and writes where it can. A GPU has one instruction for it if the address is a
+ * vector.h - 16 bytes at once, or 8: what a unit reads and writes where it can. A GPU has one instruction for it if the address is a
  * multiple of 16, which it is in rows of such a length.
  */
 #ifndef SLICER_TRANSFORMS_VECTOR_H
@@ -42,6 +42,16 @@ SL_DEVICE void sl_16_store(unsigned char *to, struct sl_16 v)
 		to[i] = (unsigned char)(v.words[i / 4] >> 8 * (i % 4));
 }
 
+SL_DEVICE void sl_8_store(unsigned char *to, uint64_t v)
+{
+	if (((uintptr_t)to & 7) == 0) {
+		*(uint64_t *)to = v;
+		return;
+	}
+	for (unsigned i = 0; i < 8; i++)
+		to[i] = (unsigned char)(v >> 8 * i);
+}
+
 #else
 
 SL_DEVICE struct sl_16 sl_16_load(const unsigned char *from)
@@ -53,6 +63,11 @@ SL_DEVICE struct sl_16 sl_16_load(const unsigned char *from)
 }
 
 SL_DEVICE void sl_16_store(unsigned char *to, struct sl_16 v)
+{
+	memcpy(to, &v, sizeof(v));
+}
+
+SL_DEVICE void sl_8_store(unsigned char *to, uint64_t v)
 {
 	memcpy(to, &v, sizeof(v));
 }
