@@ -26,7 +26,6 @@
 #define ALONE_MAX  (UINT64_C(16) << 20) /* the same of long rows, each of a few bytes of every source row */
 #define ALONE_ROWS 16			/* of those that are made at once if they are not too long */
 #define STREAM_MIN (16u << 10)		/* bytes of a run from which on stores go past the caches */
-#define PAGE	   UINT64_C(4096)
 
 /* A copied piece: `count` runs of the source, one after another at dst. */
 struct job {
@@ -230,7 +229,7 @@ static int add_windows(struct fill *fill, struct sl_error *err)
 	int rc = 0;
 
 	for (size_t first = 0, n; !rc && first < fill->n_jobs; first += n) {
-		uint64_t end = find_stretch(fill, first, &n), at = fill->jobs[first].src & ~(PAGE - 1);
+		uint64_t end = find_stretch(fill, first, &n), at = fill->jobs[first].src & ~(window_page() - 1);
 		size_t job = first;
 
 		while (!rc && at < end) {

@@ -12,9 +12,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SYS_CACHESTAT 451 /* of all architectures */
-#define PAGE	      UINT64_C(4096)
+#define SYS_CACHESTAT 451		    /* everywhere but on Alpha */
 #define REQUEST	      (UINT64_C(256) << 10) /* of readahead: the kernel cuts a longer one short */
+
+uint64_t window_page(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 int window_open(struct window *window, int fd, uint64_t start, uint64_t end)
 {
@@ -67,13 +71,17 @@ bool window_is_cached(int fd, uint64_t start, uint64_t end)
 
 static void wait_for(const struct window *window, uint64_t at)
 {
-	madvise(window->bytes + ((at - window->start) & ~(PAGE - 1)), PAGE, MADV_POPULATE_READ);
+	uint64_t page = window_page();
+
+	madvise(window->bytes + ((at - window->start) & ~(page - 1)), page, MADV_POPULATE_READ);
 }
 
 void window_read(const struct window *window, bool large)
 {
 	uint64_t start = window->start, end = start + window->len, next;
 
+	/* With other pages than of 4 KiB the large ones have 32 MiB or more. */
+	large = large && window_page() == 4096;
 	for (uint64_t at = start; at < end; at = next) {
 		next = next_block(at, end);
 		for (uint64_t i = at; i < next && !(large && next - at == WINDOW_BLOCK); i += REQUEST)

@@ -23,7 +23,10 @@ struct window {
 	uint64_t start; /* in the file */
 };
 
-/* Map bytes [start, end) of a file, not empty, `start` a multiple of the page size. 0 or -errno. */
+/* Bytes of the smallest page. */
+uint64_t window_page(void);
+
+/* Map bytes [start, end) of a file, not empty, `start` a multiple of window_page(). 0 or -errno. */
 int window_open(struct window *window, int fd, uint64_t start, uint64_t end) SL_MUST_CHECK;
 void window_close(struct window *window);
 
