@@ -110,9 +110,21 @@ few_parts()
 	stat -c %s "$plain"/*.safetensors | sort -n | tail -n 1 | awk -v ranks="$1" '{ printf "%dM", 4 * ranks * ($1 / 1048576 + 2) }'
 }
 
+# before COMMAND…: what is run before each list is read. Functions get lost on their way through other shells.
+before()
+{
+	{
+		declare -f evict take_memory
+		echo "work=$work; umount $mnt; $*"
+	} >"$work/before"
+	export BEFORE="bash $work/before"
+}
+
 remount()
 {
-	export BEFORE="umount $mnt; $RANKFS -o stage=off $source $mnt"
+	local take=take_memory
+	[ "$name" != quick ] || take=:
+	before "$take; $RANKFS -o stage=off $source $mnt"
 }
 
 # What the kernel has cached of files is dropped.
@@ -201,17 +213,14 @@ list_both()
 # Which of them comes first may find something cached below this machine: each does once.
 compare_cold()
 {
-	local a b c d ranks=$1 before="bash $work/before"
+	local a b c d ranks=$1
 	layout=tp$2
-	# Functions get lost on their way through other shells.
-	{
-		declare -f evict take_memory
-		echo "work=$work; umount $mnt; evict $source/*.safetensors; take_memory; $RANKFS $source $mnt"
-	} >"$work/before"
+	before "evict $source/*.safetensors; take_memory; $RANKFS $source $mnt"
 	mount_rankfs
 	list_both "$ranks"
-	read -r a b < <(BEFORE="$before" "$work/load" read 1 "$work/plain.list" "$work/mount.list")
-	read -r c d < <(BEFORE="$before" "$work/load" read 1 "$work/mount.list" "$work/plain.list")
+	read -r a b < <("$work/load" read 1 "$work/plain.list" "$work/mount.list")
+	read -r c d < <("$work/load" read 1 "$work/mount.list" "$work/plain.list")
+	unset BEFORE
 	a=$(awk -v a="$a" -v d="$d" 'BEGIN { printf "%.3f", (a + d) / 2 }')
 	b=$(awk -v b="$b" -v c="$c" 'BEGIN { printf "%.3f", (b + c) / 2 }')
 	row "cold disk, read, $layout, $ranks rank(s)" "$a" "$b" "$(ratio "$a" "$b")"

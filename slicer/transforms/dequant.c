@@ -40,17 +40,11 @@ static void to_f16(const float *from, uint64_t n, uint16_t *to)
 }
 
 #ifdef __x86_64__
-/* FP8 codes to BF16, sixteen at once: the value of a code is that of an F32 of the same fields, times 2^120; but for a NaN. */
+/* FP8 codes to BF16. */
 SL_WIDE static inline __m256i bf16_of_8(__m128i codes, __m256 scale)
 {
-	const __m256i mask = _mm256_set1_epi32(0x7F), nan = _mm256_set1_epi32(0x7FC00000);
-	__m256i code = _mm256_cvtepu8_epi32(codes), size = _mm256_and_si256(code, mask), bits, odd, is_nan;
+	__m256i bits = _mm256_castps_si256(_mm256_mul_ps(sl_wide_e4m3(codes), scale)), odd, is_nan;
 
-	bits = _mm256_castps_si256(
-		_mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(size, 20)), _mm256_set1_ps(0x1p120f)));
-	bits = _mm256_blendv_epi8(bits, nan, _mm256_cmpeq_epi32(size, mask));
-	bits = _mm256_or_si256(bits, _mm256_slli_epi32(_mm256_xor_si256(code, size), 24));
-	bits = _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(bits), scale));
 	is_nan = _mm256_cmpgt_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFFFF)),
 				    _mm256_set1_epi32(0x7F800000));
 	odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

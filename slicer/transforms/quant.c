@@ -349,16 +349,12 @@ SL_WIDE static unsigned char largest_code_wide(const unsigned char *from, uint64
 
 SL_WIDE static uint64_t load_codes_wide(const unsigned char *from, uint64_t n, float scale, float *to)
 {
-	const __m256i nan = _mm256_set1_epi32(0x7FC00000), mask = _mm256_set1_epi32(0x7F);
+	const __m256 by = _mm256_set1_ps(scale);
 	uint64_t i = 0;
 
 	for (; i + 8 <= n; i += 8) {
-		__m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(from + i)));
-		__m256i size = _mm256_and_si256(code, mask), sign = _mm256_slli_epi32(_mm256_xor_si256(code, size), 24);
-		__m256i bits = _mm256_castps_si256(
-			_mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(size, 20)), _mm256_set1_ps(0x1p120f)));
-		bits = _mm256_or_si256(_mm256_blendv_epi8(bits, nan, _mm256_cmpeq_epi32(size, mask)), sign);
-		_mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(scale)));
+		__m128i codes = _mm_loadl_epi64((const __m128i *)(const void *)(from + i));
+		_mm256_storeu_ps(to + i, _mm256_mul_ps(sl_wide_e4m3(codes), by));
 	}
 	return i;
 }
