@@ -293,7 +293,7 @@ bench-ops: $(B)/ops ## measure what is computed for kernels against memcpy, one 
 bench-gpu: $(B)/kernel-case ## how fast each kernel is, against a copy on the same GPU
 	$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case bench || test $$? -eq 77
 
-bench-quick: $(B)/rankfs ## the same in a minute, with smaller files
+bench-quick: $(B)/rankfs ## the same in two minutes, with smaller files
 	tests/bench.sh --quick
 
 # ---------------------------------------------------------------- the rest

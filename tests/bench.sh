@@ -1,7 +1,7 @@
 #!/bin/bash
 # bench.sh [--quick] [SECTION…] - what the mount costs beside plain files: a table, for BENCHMARKS.md. Sections are limit, layouts,
-# kernel, first, headers, copies, costs, cold, libraries, vllm and plans; without any all of them, but for cold and vllm where it
-# is to be quick.
+# kernel, first, headers, copies, costs, cold, libraries, vllm and plans; without any all of them, or where it is to be quick (two
+# minutes) limit, layouts, first, headers, copies and costs.
 #
 # Each speed stands beside that of plain files with the same bytes (`rankfs export`), read in turn with them in the same
 # run: medians, after a round to warm up, everything in the page cache. Only the ratio means something on another machine,
@@ -34,8 +34,8 @@ if [ "${1:-}" = --quick ]; then
 	shape=(--layers 10 --hidden 2048 --heads 16 --kv-heads 8 --inter 8192 --vocab 16384)
 	shift
 fi
-all="limit layouts kernel first headers copies costs libraries plans"
-[ "$name" = quick ] || all+=" cold vllm"
+all="limit layouts first headers copies costs"
+[ "$name" = quick ] || all+=" kernel cold libraries vllm plans"
 sections=" ${*:-$all} "
 
 work=$(mktemp -d)
