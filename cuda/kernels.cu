@@ -59,7 +59,6 @@ SL_TRANSFORMS_ALONE(ALONE)
 
 /* ---- threads of a warp share a unit: each looks at some of it, the largest of what they have seen is known to all ---- */
 
-/* The threads of this warp, and the units from `first` on that they share. */
 #ifdef __CUDACC__
 static __device__ uint32_t largest_of(uint32_t seen, unsigned lanes)
 {
@@ -70,6 +69,7 @@ static __device__ uint32_t largest_of(uint32_t seen, unsigned lanes)
 	return seen;
 }
 
+/* The threads of this warp, and the units from `first` on that they share; on the host: kernels_host.h. */
 #define SHARE(name, first, n, lanes)                                                         \
 	do {                                                                                 \
 		const unsigned me = threadIdx.x % SL_LANES_MAX, lane = me % lanes;           \

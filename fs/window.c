@@ -76,24 +76,38 @@ static void wait_for(const struct window *window, uint64_t at)
 	madvise(window->bytes + ((at - window->start) & ~(page - 1)), page, MADV_POPULATE_READ);
 }
 
+static void start_reading(const struct window *window, uint64_t at, uint64_t end)
+{
+	for (; at < end; at += REQUEST)
+		readahead(window->fd, (off_t)at, end - at < REQUEST ? end - at : REQUEST);
+}
+
+static void read_small(const struct window *window)
+{
+	start_reading(window, window->start, window->start + window->len);
+	madvise(window->bytes, window->len, MADV_RANDOM);
+}
+
+/* Whole blocks as large pages, when the rest is on its way. */
+static void read_large(const struct window *window)
+{
+	uint64_t end = window->start + window->len, first = (window->start + WINDOW_BLOCK - 1) & ~(WINDOW_BLOCK - 1),
+		 last = end & ~(WINDOW_BLOCK - 1);
+
+	start_reading(window, window->start, first < end ? first : end);
+	start_reading(window, last > first ? last : first, end);
+	madvise(window->bytes, window->len, MADV_RANDOM);
+	madvise(window->bytes, window->len, MADV_HUGEPAGE);
+	for (uint64_t at = first; at < last; at += WINDOW_BLOCK)
+		wait_for(window, at);
+}
+
 void window_read(const struct window *window, bool large)
 {
-	uint64_t start = window->start, end = start + window->len, next;
-
 	/* With other pages than of 4 KiB the large ones have 32 MiB or more. */
-	large = large && window_page() == 4096;
-	for (uint64_t at = start; at < end; at = next) {
-		next = next_block(at, end);
-		for (uint64_t i = at; i < next && !(large && next - at == WINDOW_BLOCK); i += REQUEST)
-			readahead(window->fd, (off_t)i, next - i < REQUEST ? next - i : REQUEST);
-	}
-	madvise(window->bytes, window->len, MADV_RANDOM);
-	if (large)
-		madvise(window->bytes, window->len, MADV_HUGEPAGE);
-	for (uint64_t at = start; large && at < end; at = next) {
-		next = next_block(at, end);
-		if (next - at == WINDOW_BLOCK)
-			wait_for(window, at);
-	}
-	wait_for(window, end - 1);
+	if (large && window_page() == 4096)
+		read_large(window);
+	else
+		read_small(window);
+	wait_for(window, window->start + window->len - 1);
 }

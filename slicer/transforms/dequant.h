@@ -63,7 +63,7 @@ SL_DEVICE void sl_dequant_unit(const struct sl_args *args, const struct sl_block
 		       n = sl_quant_min(SL_QUANT_CHUNK, width - col);
 	float values[SL_QUANT_CHUNK] = { 0 };
 
-	sl_quant_load_chunk(args, block, 0, block->out.row + row, block->out.col / size + col, n, values);
+	sl_quant_load_some(args, block, 0, block->out.row + row, block->out.col / size + col, n, values);
 	sl_dequant_store(args, values, n, block->dst + row * block->stride + col * size);
 }
 

@@ -448,8 +448,7 @@ void sl_quant_load_row(const struct sl_args *args, const struct sl_block *block,
 		load_scaled(args, block, row, col, n, to);
 		return;
 	}
-	for (uint64_t i = 0; i < n; i++)
-		to[i] = sl_quant_value(args, block, row, col + i);
+	sl_quant_load_some(args, block, 0, row, col, n, to);
 }
 
 /* Of TENSOR alone: a NaN becomes the largest code. */
@@ -668,23 +667,13 @@ static void scales_need(const struct sl_args *args, unsigned input, const struct
 
 static void scales_run(const struct sl_args *args, const struct sl_block *block)
 {
-	unsigned size = sl_quant_scales_size(args);
-	uint64_t across = block->out.n_cols / size;
-
-	for (uint64_t i = 0; i < block->out.n_rows * across; i++) {
-		uint64_t row = block->out.row + i / across, col = block->out.col / size + i % across;
+	for (uint64_t i = 0; i < sl_quant_scales_units(args, block); i++) {
 		if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR) {
 			sl_quant_scales_unit(args, block, i);
 			continue;
 		}
-		const struct sl_granule g = sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
-							     col * args->p[SL_QUANT_COLS_OF]);
-		float scale = sl_quant_scale(args, largest(args, block, &g));
-		unsigned char *to = block->dst + i / across * block->stride + i % across * size;
-		if (size == 1)
-			*to = (unsigned char)(sl_f32_bits(scale) >> 23);
-		else
-			memcpy(to, &scale, sizeof(scale));
+		const struct sl_granule g = sl_quant_of_scale(args, block, i);
+		sl_quant_scales_make(args, block, i, sl_f32_bits(largest(args, block, &g)), 0, 1);
 	}
 }
 

@@ -94,17 +94,6 @@ SL_DEVICE float sl_quant_block_scale(const struct sl_args *args, const struct sl
 					     col / args->p[SL_QUANT_SCALE_COLS] * 4 - scales->col);
 }
 
-/* An element of input 0, times its block's scale where it has one. */
-SL_DEVICE float sl_quant_value(const struct sl_args *args, const struct sl_block *block, uint64_t row, uint64_t col)
-{
-	unsigned size = sl_quant_size(args);
-	const struct sl_rect *in = &block->in[0];
-	float value = sl_quant_load((unsigned)args->p[SL_QUANT_FROM],
-				    block->bytes[0] + (row - in->row) * in->n_cols + col * size - in->col);
-
-	return args->p[SL_QUANT_SCALE_ROWS] ? value * sl_quant_block_scale(args, block, row, col) : value;
-}
-
 /* Sizes as bits: a NaN is larger than all others. */
 SL_DEVICE uint32_t sl_quant_larger(uint32_t largest, float value)
 {
@@ -115,9 +104,9 @@ SL_DEVICE uint32_t sl_quant_larger(uint32_t largest, float value)
 
 enum { SL_QUANT_CHUNK = 8 }; /* elements that are loaded at once: 16 bytes of BF16 */
 
-/* `n` elements of a row, a chunk at most: of input 0 times their scales, or of input 2. */
-SL_DEVICE void sl_quant_load_chunk(const struct sl_args *args, const struct sl_block *block, unsigned input,
-				   uint64_t row, uint64_t col, uint64_t n, float *to)
+/* `n` elements of a row, of input 0 times their scales, or of input 2. */
+SL_DEVICE void sl_quant_load_some(const struct sl_args *args, const struct sl_block *block, unsigned input,
+				  uint64_t row, uint64_t col, uint64_t n, float *to)
 {
 	const unsigned from = (unsigned)args->p[SL_QUANT_FROM], size = sl_quant_size(args);
 	const struct sl_rect *in = &block->in[input];
@@ -151,7 +140,7 @@ SL_DEVICE uint32_t sl_quant_look(const struct sl_args *args, const struct sl_blo
 
 	for (uint64_t i = lane; i < g->n_rows * across; i += lanes) {
 		uint64_t col = i % across * SL_QUANT_CHUNK, n = sl_quant_min(SL_QUANT_CHUNK, width - col);
-		sl_quant_load_chunk(args, block, all ? 2 : 0, g->row + i / across, first + col, n, values);
+		sl_quant_load_some(args, block, all ? 2 : 0, g->row + i / across, first + col, n, values);
 		for (uint64_t k = 0; k < n; k++)
 			largest = sl_quant_larger(largest, values[k]);
 	}
@@ -306,7 +295,7 @@ SL_DEVICE void sl_quant_make(const struct sl_args *args, const struct sl_block *
 		uint64_t row = g.row + k / across, col = k % across * SL_QUANT_CHUNK,
 			 n = sl_quant_min(SL_QUANT_CHUNK, g.n_cols - col);
 		unsigned char *to = block->dst + (row - block->out.row) * block->stride + g.col + col - block->out.col;
-		sl_quant_load_chunk(args, block, 0, row, g.col + col, n, values);
+		sl_quant_load_some(args, block, 0, row, g.col + col, n, values);
 		if (n == SL_QUANT_CHUNK) {
 			uint64_t codes = 0;
 			SL_UNROLL
@@ -342,16 +331,21 @@ SL_DEVICE unsigned sl_quant_scales_lanes(const struct sl_args *args)
 	return sl_quant_lanes(args);
 }
 
-SL_DEVICE uint32_t sl_quant_scales_seen(const struct sl_args *args, const struct sl_block *block, uint64_t i,
-					unsigned lane, unsigned lanes)
+SL_DEVICE struct sl_granule sl_quant_of_scale(const struct sl_args *args, const struct sl_block *block, uint64_t i)
 {
 	uint64_t size = sl_quant_scales_size(args), across = block->out.n_cols / size;
 	uint64_t row = block->out.row + i / across, col = block->out.col / size + i % across;
 
+	return sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
+				col * args->p[SL_QUANT_COLS_OF]);
+}
+
+SL_DEVICE uint32_t sl_quant_scales_seen(const struct sl_args *args, const struct sl_block *block, uint64_t i,
+					unsigned lane, unsigned lanes)
+{
 	if (args->p[SL_QUANT_KIND] == SL_QUANT_TENSOR)
 		return sl_f32_bits(sl_quant_fact(block));
-	const struct sl_granule g = sl_quant_granule(args, args->in[0].rows, row * args->p[SL_QUANT_ROWS_OF],
-						     col * args->p[SL_QUANT_COLS_OF]);
+	const struct sl_granule g = sl_quant_of_scale(args, block, i);
 	return sl_quant_look(args, block, &g, lane, lanes);
 }
 
