@@ -226,7 +226,7 @@ layer_tests   = "tests/layers.sh $(B)/libslicer.a $(B)/libkernels.a $(B)/unit"
 stress_tests := $(stress_src:tests/stress/%.c=build/tsan/stress-%)
 kernel_cases  = $(PYTHON) tests/kernel/check.py $(B)/kernel-case
 kernel_more   = "$(PYTHON) tests/kernel/sizes.py $(B)/kernel-case cuda-host" \
-	"tests/cuda.sh $(B)" tests/kernel/view.sh
+	"tests/cuda.sh $(B)" tests/kernel/view.sh "$(PYTHON) tests/kernel/states.py"
 kernel_tests  = "$(kernel_cases)" $(kernel_more)
 # Other tests see no GPU.
 with_gpu     := $(if $(filter undefined,$(origin CUDA_VISIBLE_DEVICES)),env -u CUDA_VISIBLE_DEVICES,env \

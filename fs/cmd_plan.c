@@ -64,8 +64,8 @@ static int print_tensor(struct plan *plan, const struct sl_output *tensor, struc
 	printf(" %s ", sl_dtypes[tensor->dtype].name);
 	origin_print_shape(stdout, tensor->shape, tensor->n_dims);
 	fputs(" = ", stdout);
-	if (tensor->made)
-		printf("%s: ", tensor->made->name);
+	if (tensor->done)
+		printf("%s: ", tensor->done->recipe->name);
 	rc = origin_print(stdout, plan->origins, tensor);
 	putchar('\n');
 	return rc ? sl_fail(err, -rc, "no memory for the plan of '%s'", SL_ESC(tensor->name)) : 0;
@@ -117,8 +117,8 @@ static int json_tensor(struct plan *plan, const struct sl_output *tensor, struct
 	json_begin(&plan->json, NULL, '{');
 	json_string(&plan->json, "name", tensor->name);
 	json_string(&plan->json, "dtype", sl_dtypes[tensor->dtype].name);
-	if (tensor->made)
-		json_string(&plan->json, "recipe", tensor->made->name);
+	if (tensor->done)
+		json_string(&plan->json, "recipe", tensor->done->recipe->name);
 	json_begin(&plan->json, "shape", '[');
 	for (unsigned d = 0; d < tensor->n_dims; d++)
 		json_number(&plan->json, NULL, tensor->shape[d]);

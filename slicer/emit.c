@@ -96,11 +96,16 @@ int sl_plan_data(struct sl_plan *plan, const void *data, uint64_t len)
 	return add(plan, (struct sl_piece){ .len = len, .op = SL_OP_DATA, .data = data });
 }
 
+enum sl_dtype sl_float_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout)
+{
+	if (layout->dtype >= 0)
+		return (enum sl_dtype)layout->dtype;
+	return engine->dtype ? engine->dtype(model) : model->dtype;
+}
+
 enum sl_dtype sl_plan_float(const struct sl_plan *plan)
 {
-	if (plan->view->layout.dtype >= 0)
-		return (enum sl_dtype)plan->view->layout.dtype;
-	return plan->engine->dtype ? plan->engine->dtype(plan->model) : plan->model->dtype;
+	return sl_float_of(plan->model, plan->engine, &plan->view->layout);
 }
 
 /* `n` elements of the begun tensor's dtype that are all `value`. */

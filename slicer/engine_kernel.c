@@ -1,41 +1,128 @@
 /*
  * engine_kernel.c - what vLLM 0.32's kernels read: for each format of weights which kernel vLLM takes on which GPU, and what it
  * does to them for it. Sources: model_executor/kernels/linear/ (the order of kernels), layers/fused_moe/oracle/ (that of experts'),
- * layers/quantization/.
+ * layers/quantization/. That the same kernels are taken here is compared in tests/unit/test_process.c (tests/kernel/choices.py),
+ * what they come to in tests/kernel/view.py and engine.py.
+ *
+ * vLLM is taken as its CUDA wheel installs it: with FlashInfer, DeepGEMM and Humming. A layout's word for kernels is what it is
+ * started with as --linear-backend and --moe-backend: where these have no kernel for a linear layer, it chooses by itself.
  */
 #include "slicer/plan.h"
 #include "slicer/process.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define GPU(name) (1u << SL_##name)
 #define NVIDIA	  (GPU(SM80) | GPU(SM89) | GPU(SM90) | GPU(SM100))
 #define ALL	  (NVIDIA | GPU(GFX942))
 #define FP8_CORES (GPU(SM89) | GPU(SM90) | GPU(SM100))
+#define OLDER	  (GPU(SM80) | GPU(SM89))
+#define NEWER	  (GPU(SM90) | GPU(SM100))
 #define K(name)	  (1u << SL_KERNELS_##name)
 #define ANY	  (K(AUTO) | K(MARLIN) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM))
 #define ONLINE(x) (1u << SL_ONLINE_##x)
 
-/* What DeepGEMM takes (fp8_utils.py, should_use_deepgemm_for_fp8_linear). */
-static bool suits_deepgemm(const struct sl_module *module, uint64_t n, uint64_t k)
+/* ---- what a kernel's choice depends on besides format, GPU and words ---- */
+
+/* DeepGEMM's, and FlashInfer's that goes with it (utils/deep_gemm.py, should_use_deepgemm_for_fp8_linear). */
+static bool suits_deepgemm(const struct sl_asked *asked)
 {
-	(void)module;
-	return n % 64 == 0 && k % 128 == 0;
+	return asked->dtype == SL_BF16 && asked->n % 64 == 0 && asked->k % 128 == 0;
 }
 
 /* Only Triton's kernels take experts in finer blocks than those that are stored (fused_moe/oracle/fp8.py). */
-static bool has_stored_blocks(const struct sl_module *module, uint64_t n, uint64_t k)
+static bool has_stored_blocks(const struct sl_asked *asked)
 {
-	(void)n, (void)k;
-	return module->finer <= 1;
+	return asked->module->finer <= 1;
 }
+
+/* Hopper's choice for FP8 blocks (fused_moe/oracle/fp8.py, _get_priority_backends). */
+static bool is_spread(const struct sl_asked *asked)
+{
+	return asked->spread && has_stored_blocks(asked);
+}
+
+static bool is_fixed(const struct sl_asked *asked)
+{
+	return asked->module->fixed;
+}
+
+static bool is_not_fixed(const struct sl_asked *asked)
+{
+	return !asked->module->fixed;
+}
+
+static bool is_of(const struct sl_asked *asked, const char *method)
+{
+	return strcmp(asked->module->quant->scheme->method, method) == 0;
+}
+
+static bool is_compressed(const struct sl_asked *asked)
+{
+	return is_of(asked, "compressed-tensors");
+}
+
+static bool is_compressed_fixed(const struct sl_asked *asked)
+{
+	return is_compressed(asked) && asked->module->fixed;
+}
+
+static bool is_modelopt(const struct sl_asked *asked)
+{
+	return is_of(asked, "modelopt");
+}
+
+static bool is_modelopt_fixed(const struct sl_asked *asked)
+{
+	return is_modelopt(asked) && asked->module->fixed;
+}
+
+static bool is_weight_only(const struct sl_asked *asked)
+{
+	return asked->module->quant->weight_only;
+}
+
+/* TensorRT-LLM's experts choose by themselves, and only so (trtllm_bf16_moe.py, _supports_routing_method). */
+static bool normalises(const struct sl_asked *asked)
+{
+	return asked->normalises == 1;
+}
+
+static bool may_normalise(const struct sl_asked *asked)
+{
+	return asked->normalises != 0;
+}
+
+/* The same for FP8 with one scale (trtllm_fp8_moe.py, _supports_router_logits_dtype). */
+static bool suits_trtllm(const struct sl_asked *asked)
+{
+	return asked->module->fixed && asked->dtype == SL_BF16 && normalises(asked);
+}
+
+static bool may_suit_trtllm(const struct sl_asked *asked)
+{
+	return asked->module->fixed && asked->dtype == SL_BF16 && may_normalise(asked);
+}
+
+/* Zero points of 8 bits (marlin_utils.py, query_marlin_supported_quant_types). */
+static bool is_beyond_marlin(const struct sl_asked *asked)
+{
+	return asked->module->quant->bits == 8 && asked->module->quant->asymmetric;
+}
+
+static bool is_symmetric(const struct sl_asked *asked)
+{
+	return !asked->module->quant->asymmetric;
+}
+
+/* ---- pieces of rows ---- */
 
 /* Names of experts' tensors, as recipes call them. */
 #define WEIGHTS(name)  "w13_" name "=w13|w2_" name "=w2"
 #define SCALES(name)   "w13_" name "=w13_scale|w2_" name "=w2_scale"
 #define ZEROS(name)    "w13_" name "=w13_zp|w2_" name "=w2_zp"
 #define ONLINE_EXPERTS WEIGHTS("weight") "|w13_weight@all=w13@all|w2_weight@all=w2@all"
-#define NATIVE	       (K(AUTO) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM))
 
 /* Global scales of NVFP4 experts before the kernel's own recipe, and what that one makes. */
 #define GLOBALS_CT                                                                                            \
@@ -58,155 +145,218 @@ static bool has_stored_blocks(const struct sl_module *module, uint64_t n, uint64
 		.in = WEIGHTS(weight) "|" SCALES("weight_scale") "|" SCALES_2("weight_scale_2", "input_scale"), \
 		.out = "w13=w13_weight|w2=w2_weight", __VA_ARGS__                                               \
 	}
-#define NVFP4_EXPERTS(format, globals, weight)                                                                        \
-	{ .storage = format,                                                                                          \
-	  .kind = SL_EXPERTS,                                                                                         \
-	  .gpus = GPU(SM100),                                                                                         \
-	  .kernels = K(AUTO) | K(TRTLLM),                                                                             \
-	  .says = "FlashInfer TRT-LLM",                                                                               \
-	  .steps = { globals, NVFP4(weight, "trtllm_nvfp4") } },                                                      \
-		{ .storage = format,                                                                                  \
-		  .kind = SL_EXPERTS,                                                                                 \
-		  .gpus = GPU(SM100),                                                                                 \
-		  .kernels = K(CUTLASS),                                                                              \
-		  .says = "CUTLASS",                                                                                  \
-		  .steps = { globals, NVFP4(weight, "nvfp4_moe", .backend = "VLLM_CUTLASS") } },                      \
-		{ .storage = format,                                                                                  \
-		  .kind = SL_EXPERTS,                                                                                 \
-		  .gpus = GPU(SM100),                                                                                 \
-		  .kernels = K(FLASHINFER),                                                                           \
-		  .says = "FlashInfer CUTLASS",                                                                       \
-		  .steps = { globals, NVFP4(weight, "nvfp4_moe", .backend = "FLASHINFER_CUTLASS") } },                \
-		{ .storage = format,                                                                                  \
-		  .kind = SL_EXPERTS,                                                                                 \
-		  .gpus = NVIDIA,                                                                                     \
-		  .kernels = K(MARLIN),                                                                               \
-		  .says = "Marlin",                                                                                   \
-		  .steps = { globals, NVFP4(weight, "marlin_moe_nvfp4") } },                                          \
-	{                                                                                                             \
-		.storage = format, .kind = SL_EXPERTS, .gpus = GPU(SM80) | GPU(SM89) | GPU(SM90), .kernels = K(AUTO), \
-		.says = "Marlin", .steps = {                                                                          \
-			globals,                                                                                      \
-			NVFP4(weight, "marlin_moe_nvfp4")                                                             \
-		}                                                                                                     \
+#define ALPHAS(which)                                                                                                \
+	{                                                                                                            \
+		.recipe = "nvfp4_moe_alphas", .in = SCALES_2("weight_scale_2", "input_scale"), .out = SCALES_2_HELD, \
+		.backend = which                                                                                     \
 	}
+#define NVFP4_EXPERTS(format, on, with, fits, name, gone, globals, ...)                                         \
+	{                                                                                                       \
+		.storage = format, .kind = SL_EXPERTS, .gpus = on, .kernels = with, .when = fits, .says = name, \
+		.drops = gone, .steps = {                                                                       \
+			globals,                                                                                \
+			__VA_ARGS__                                                                             \
+		}                                                                                               \
+	}
+#define NVFP4_OF(format, globals, weight)                                                                             \
+	NOT(format, SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),                                                  \
+		NVFP4_EXPERTS(format, GPU(SM100), K(AUTO) | K(TRTLLM), is_fixed, "FlashInfer TRT-LLM", NULL, globals, \
+			      NVFP4(weight, "trtllm_nvfp4"), ALPHAS("FLASHINFER_TRTLLM")),                            \
+		NVFP4_EXPERTS(format, GPU(SM100), K(CUTLASS), is_fixed, "CUTLASS", NULL, globals,                     \
+			      NVFP4(weight, "nvfp4_moe", .backend = "VLLM_CUTLASS"), ALPHAS(NULL)),                   \
+		NVFP4_EXPERTS(format, GPU(SM100), K(FLASHINFER), is_fixed, "FlashInfer CUTLASS", NULL, globals,       \
+			      NVFP4(weight, "nvfp4_moe", .backend = "FLASHINFER_CUTLASS"), ALPHAS(NULL)),             \
+		NVFP4_EXPERTS(format, NVIDIA, K(AUTO) | K(MARLIN), NULL, "Marlin", "w13_input_scale|w2_input_scale",  \
+			      globals, NVFP4(weight, "marlin_moe_nvfp4"))
 
 #define BY_IDENTITY \
 	"vLLM multiplies kv_b_proj with an identity matrix there, whose rounding is the kernel's: it is not known exactly"
 #define NO_DEEPGEMM(word) "add " word " to the layout, and start vLLM with VLLM_USE_DEEP_GEMM=0"
+#define HUMMING(layers)                                                                                                         \
+	"vLLM takes Humming there, whose layout is not known exactly: add -marlin to the layout, and start vLLM with --" layers \
+	"-backend marlin"
 #define MACHETE \
-	"vLLM takes Machete there, whose layout is not known exactly: add -marlin to the layout, and start vLLM with VLLM_DISABLED_KERNELS=MacheteLinearKernel"
+	"vLLM takes Machete or Humming there, whose layouts are not known exactly: add -marlin to the layout, and start vLLM with --linear-backend marlin"
 
 /* clang-format off */
-#define KEEP(format, what, on, with, name) { .storage = format, .kind = what, .gpus = on, .kernels = with, .says = name }
-#define NOT(format, what, on, with, why) { .storage = format, .kind = what, .gpus = on, .kernels = with, .refused = why }
-#define ONE(format, what, on, with, name, ...) \
-	{ .storage = format, .kind = what, .gpus = on, .kernels = with, .says = name, .steps = { { __VA_ARGS__ } } }
-#define LATENT(format, on, with, ...) \
-	{ .storage = format, .kind = SL_LATENT, .gpus = on, .kernels = with, .says = "MLA", .steps = { __VA_ARGS__ { .recipe = "mla", .elsewhere = "mla_attn." } } }
+#define KEEP(format, what, on, with, fits, name) \
+	{ .storage = format, .kind = what, .gpus = on, .kernels = with, .when = fits, .says = name }
+#define NOT_WHEN(format, what, on, with, fits, why) \
+	{ .storage = format, .kind = what, .gpus = on, .kernels = with, .when = fits, .refused = why }
+#define NOT(format, what, on, with, why) NOT_WHEN(format, what, on, with, NULL, why)
+#define STEPS(format, what, on, with, fits, name, ...) \
+	{ .storage = format, .kind = what, .gpus = on, .kernels = with, .when = fits, .says = name, .steps = { __VA_ARGS__ } }
+#define ONE(format, what, on, with, fits, name, ...) STEPS(format, what, on, with, fits, name, { __VA_ARGS__ })
+#define MADE(how, what, on, with, fits, name, ...) \
+	{ .storage = "plain", .kind = what, .gpus = on, .kernels = with, .online = ONLINE(how), .when = fits, .says = name, .steps = { __VA_ARGS__ } }
+#define LATENT(format, on, with, fits, ...) \
+	STEPS(format, SL_LATENT, on, with, fits, "MLA", __VA_ARGS__ { .recipe = "mla", .elsewhere = "mla_attn.mla_attn." })
+/* Marlin has no use for the scales of inputs. */
+#define MARLIN_FP8(format, on, with, fits, ...) \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = on, .kernels = with, .when = fits, .says = "Marlin", .steps = { __VA_ARGS__ { .recipe = "marlin_fp8" } }, .drops = "input_scale" }
+
+#define FP8_EXPERTS  .in = WEIGHTS("weight") "|" SCALES("weight_scale")
+#define FP8_BLOCKS   .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")
+#define FP8_LARGEST  { .recipe = "moe_fp8_tensor", FP8_EXPERTS }, { .recipe = "moe_fp8_input", .has = "w13_input_scale" }
+#define MADE_SCALES  .in = ONLINE_EXPERTS, .out = "w13_scale=w13_weight_scale|w2_scale=w2_weight_scale"
+#define MADE_BLOCKS  .recipe = "online_moe_block", .in = ONLINE_EXPERTS, .out = "w13_scale=w13_weight_scale_inv|w2_scale=w2_weight_scale_inv"
+/* What vLLM chooses by itself where a word has no kernel for FP8. */
+#define CUTLASS_FP8  (K(AUTO) | K(CUTLASS) | K(TRITON) | K(TRTLLM))
+#define ITS_OWN	     (K(AUTO) | K(TRITON) | K(TRTLLM))
 
 #define INT8(format) \
-	ONE(format, SL_LINEAR, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(CUTLASS), "CUTLASS", .recipe = "int8_w8a8"), \
+	ONE(format, SL_LINEAR, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(CUTLASS) | K(MARLIN), NULL, "CUTLASS", .recipe = "int8_w8a8"), \
 	NOT(format, SL_LINEAR, GPU(SM100), ANY, "CUTLASS has no INT8 kernels there, and vLLM refuses it")
+#define PACKED(format, name, ...) \
+	NOT_WHEN(format, SL_LINEAR, ALL, ANY, is_beyond_marlin, "vLLM takes Humming for 8 bits with zero points, whose layout is not known exactly"), \
+	NOT(format, SL_LINEAR, GPU(SM90), K(AUTO) | K(FLASHINFER) | K(TRTLLM), MACHETE), \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = NVIDIA, .kernels = K(AUTO) | K(MARLIN) | K(FLASHINFER) | K(TRTLLM), .says = "Marlin", .steps = { { .recipe = name } }, __VA_ARGS__ }
+#define NVFP4_LINEAR(format, globals, ...) \
+	NOT_WHEN(format, SL_LINEAR, GPU(SM100), ANY & ~K(MARLIN), is_not_fixed, "FlashInfer's layout for activations of 16 bits is not known exactly: add -marlin to the layout, and start vLLM with --linear-backend marlin"), \
+	STEPS(format, SL_LINEAR, GPU(SM100), K(AUTO) | K(CUTLASS) | K(TRITON) | K(FLASHINFER), NULL, "CUTLASS or FlashInfer", \
+		{ .recipe = globals }, { .recipe = "nvfp4_pad", .align = 32, __VA_ARGS__ }, { .recipe = "swizzle_nvfp4", .in = "weight_scale=scale" }), \
+	NOT(format, SL_LINEAR, GPU(SM90), K(AUTO) | K(TRITON), HUMMING("linear")), \
+	STEPS(format, SL_LINEAR, OLDER, K(AUTO) | K(TRITON), NULL, "Marlin", { .recipe = globals }, { .recipe = "marlin_nvfp4", __VA_ARGS__ }), \
+	STEPS(format, SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", { .recipe = globals }, { .recipe = "marlin_nvfp4", __VA_ARGS__ })
 
 /* To add a format, a kernel or a GPU: a row; the first that fits counts. */
 const struct sl_choice sl_kernel_choices[] = {
-	/* plain weights: nothing is done on NVIDIA's GPUs */
-	KEEP("plain", SL_LINEAR, ALL, ANY, "cuBLAS"),
-	LATENT("plain", ALL, ANY, ),
-	KEEP("plain", SL_EXPERTS, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(TRITON), "Triton"),
+	/* plain weights: nothing is done on NVIDIA's GPUs, but to experts for some kernels */
+	KEEP("plain", SL_LINEAR, ALL, ANY, NULL, "cuBLAS"),
+	LATENT("plain", ALL, ANY, NULL, ),
+	KEEP("plain", SL_EXPERTS, OLDER | GPU(SM90), K(AUTO) | K(TRITON), NULL, "Triton"),
+	KEEP("plain", SL_EXPERTS, GPU(SM100), K(TRITON), NULL, "Triton"),
+	ONE("plain", SL_EXPERTS, NEWER, K(FLASHINFER), NULL, "FlashInfer CUTLASS", .recipe = "moe_w31", .in = "w13_weight=w13"),
+	ONE("plain", SL_EXPERTS, GPU(SM100), K(AUTO), normalises, "FlashInfer TRT-LLM", .recipe = "trtllm_bf16", .in = WEIGHTS("weight"), .keeps_shapes = true),
+	ONE("plain", SL_EXPERTS, GPU(SM100), K(TRTLLM), may_normalise, "FlashInfer TRT-LLM", .recipe = "trtllm_bf16", .in = WEIGHTS("weight"), .keeps_shapes = true),
+	NOT("plain", SL_EXPERTS, GPU(SM100), K(AUTO), "vLLM chooses by the router there: add -flashinfer or -trtllm to the layout, and start vLLM with --moe-backend flashinfer_cutlass or flashinfer_trtllm"),
 	NOT("plain", SL_EXPERTS, GPU(GFX942), K(AUTO), "AITER's layout of experts is not known exactly"),
 
 	/* plain weights, quantised on the way */
-	{ .storage = "plain", .kind = SL_LINEAR, .gpus = FP8_CORES, .kernels = K(AUTO), .online = ONLINE(TENSOR), .says = "CUTLASS", .steps = { { .recipe = "online_tensor" } } },
-	{ .storage = "plain", .kind = SL_LINEAR, .gpus = FP8_CORES, .kernels = K(AUTO), .online = ONLINE(CHANNEL), .says = "CUTLASS", .steps = { { .recipe = "online_channel" } } },
-	{ .storage = "plain", .kind = SL_LINEAR, .gpus = FP8_CORES, .kernels = K(AUTO), .online = ONLINE(BLOCK), .refused = "vLLM divides by an approximate quotient there: its bytes are not known exactly" },
-	{ .storage = "plain", .kind = SL_EXPERTS, .gpus = FP8_CORES, .kernels = K(AUTO) | K(TRITON), .online = ONLINE(TENSOR), .says = "Triton", .steps = { { .recipe = "online_moe_tensor", .in = ONLINE_EXPERTS, .out = "w13_scale=w13_weight_scale|w2_scale=w2_weight_scale" } } },
-	{ .storage = "plain", .kind = SL_EXPERTS, .gpus = FP8_CORES, .kernels = K(AUTO) | K(TRITON), .online = ONLINE(CHANNEL), .says = "Triton", .steps = { { .recipe = "online_moe_channel", .in = ONLINE_EXPERTS, .out = "w13_scale=w13_weight_scale|w2_scale=w2_weight_scale" } } },
+	MADE(TENSOR, SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", { .recipe = "online_tensor" }, { .recipe = "fp8_cutlass_pad" }),
+	MADE(CHANNEL, SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", { .recipe = "online_channel" }, { .recipe = "fp8_cutlass_pad" }),
+	MADE(BLOCK, SL_LINEAR, GPU(SM90), K(AUTO) | K(FLASHINFER) | K(TRTLLM), suits_deepgemm, "DeepGEMM", { .recipe = "online_block" }, { .recipe = "block_ue8m0" }),
+	{ .storage = "plain", .kind = SL_LINEAR, .gpus = GPU(SM100), .kernels = K(AUTO) | K(TRTLLM), .online = ONLINE(BLOCK), .when = suits_deepgemm, .refused = "DeepGEMM's packed scales are known by formula only: " NO_DEEPGEMM("-cutlass") },
+	MADE(BLOCK, SL_LINEAR, NEWER, K(AUTO) | K(CUTLASS) | K(TRTLLM), NULL, "CUTLASS", { .recipe = "online_block" }),
+	MADE(BLOCK, SL_LINEAR, FP8_CORES, K(TRITON), NULL, "Triton", { .recipe = "online_block" }),
+	MADE(BLOCK, SL_LINEAR, GPU(SM89), K(AUTO) | K(MARLIN) | K(TRTLLM), NULL, "Marlin", { .recipe = "online_block" }, { .recipe = "marlin_fp8" }),
+	MADE(BLOCK, SL_LINEAR, NEWER, K(MARLIN), NULL, "Marlin", { .recipe = "online_block" }, { .recipe = "marlin_fp8" }),
+	MADE(TENSOR, SL_EXPERTS, FP8_CORES, K(AUTO) | K(TRITON), NULL, "Triton", { .recipe = "online_moe_tensor", MADE_SCALES }),
+	MADE(CHANNEL, SL_EXPERTS, GPU(SM89), K(AUTO), NULL, "Triton", { .recipe = "online_moe_channel", MADE_SCALES }),
+	MADE(CHANNEL, SL_EXPERTS, FP8_CORES, K(TRITON), NULL, "Triton", { .recipe = "online_moe_channel", MADE_SCALES }),
+	MADE(CHANNEL, SL_EXPERTS, NEWER, K(AUTO) | K(CUTLASS), NULL, "CUTLASS", { .recipe = "online_moe_channel", MADE_SCALES }),
+	MADE(BLOCK, SL_EXPERTS, FP8_CORES, K(TRITON), NULL, "Triton", { MADE_BLOCKS }),
+	MADE(BLOCK, SL_EXPERTS, GPU(SM89), K(AUTO), NULL, "Triton", { MADE_BLOCKS }),
+	MADE(BLOCK, SL_EXPERTS, GPU(SM90), K(AUTO), is_spread, "FlashInfer CUTLASS", { MADE_BLOCKS }, { .recipe = "moe_fp8_fi_cutlass", FP8_BLOCKS }),
+	MADE(BLOCK, SL_EXPERTS, GPU(SM90), K(AUTO), NULL, "Triton", { MADE_BLOCKS }),
+	MADE(BLOCK, SL_EXPERTS, GPU(SM90), K(FLASHINFER), NULL, "FlashInfer CUTLASS", { MADE_BLOCKS }, { .recipe = "moe_fp8_fi_cutlass", FP8_BLOCKS }),
+	MADE(BLOCK, SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), NULL, "FlashInfer TRT-LLM", { MADE_BLOCKS }, { .recipe = "trtllm_fp8", FP8_BLOCKS }),
 
-	/* experts, plain, for other kernels than Triton's */
-	ONE("plain", SL_EXPERTS, GPU(SM90) | GPU(SM100), K(FLASHINFER), "FlashInfer CUTLASS", .recipe = "moe_w31", .in = "w13_weight=w13"),
-	ONE("plain", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), "FlashInfer TRT-LLM", .recipe = "trtllm_bf16", .in = WEIGHTS("weight")),
-
-	/* FP8, one scale a matrix or one a row */
-	ONE("FP8 per tensor", SL_LINEAR, FP8_CORES, NATIVE, "CUTLASS", .recipe = "fp8_tensor", .align = 16),
-	ONE("FP8 per tensor", SL_LINEAR, GPU(GFX942), K(AUTO), "ROCm", .recipe = "fp8_fnuz_tensor"),
-	ONE("FP8 per tensor", SL_LINEAR, GPU(SM80), K(AUTO), "Marlin", .recipe = "marlin_fp8"),
-	ONE("FP8 per tensor", SL_LINEAR, NVIDIA, K(MARLIN), "Marlin", .recipe = "marlin_fp8"),
-	LATENT("FP8 per tensor", FP8_CORES, NATIVE, { .recipe = "fp8_tensor" },),
-	{ .storage = "FP8 per tensor", .kind = SL_EXPERTS, .gpus = GPU(SM89) | GPU(SM90), .kernels = NATIVE, .says = "Triton or CUTLASS", .steps = {
-		{ .recipe = "moe_fp8_tensor", .in = WEIGHTS("weight") "|" SCALES("weight_scale") },
-		{ .recipe = "moe_fp8_input", .has = "w13_input_scale" } } },
-	{ .storage = "FP8 per tensor", .kind = SL_EXPERTS, .gpus = GPU(SM80), .kernels = K(AUTO) | K(MARLIN), .says = "Marlin", .steps = {
-		{ .recipe = "moe_fp8_tensor", .in = WEIGHTS("weight") "|" SCALES("weight_scale") },
-		{ .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale") } } },
-	ONE("FP8 per channel", SL_LINEAR, FP8_CORES, NATIVE, "CUTLASS", .recipe = "fp8_channel", .align = 16),
-	ONE("FP8 per channel", SL_LINEAR, GPU(GFX942), K(AUTO), "ROCm", .recipe = "fp8_fnuz"),
-	ONE("FP8 per channel", SL_LINEAR, GPU(SM80), K(AUTO), "Marlin", .recipe = "marlin_fp8"),
-	ONE("FP8 per channel", SL_LINEAR, NVIDIA, K(MARLIN), "Marlin", .recipe = "marlin_fp8"),
-	KEEP("FP8 per channel", SL_EXPERTS, GPU(SM89) | GPU(SM90), NATIVE, "Triton or CUTLASS"),
-	ONE("FP8 per channel", SL_EXPERTS, GPU(SM80), K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale")),
+	/* FP8, one scale a matrix or one a row. compressed-tensors' GPUs without FP8 keep inputs as they are, and so do some checkpoints. */
+	NOT_WHEN("FP8 per tensor", SL_LINEAR, NVIDIA, CUTLASS_FP8, is_weight_only, HUMMING("linear")),
+	NOT_WHEN("FP8 per tensor", SL_LINEAR, GPU(SM80), ITS_OWN, is_compressed, HUMMING("linear")),
+	MARLIN_FP8("FP8 per tensor", NVIDIA, K(MARLIN), is_weight_only, ),
+	MARLIN_FP8("FP8 per tensor", GPU(SM80), K(MARLIN), is_compressed, ),
+	MARLIN_FP8("FP8 per tensor", FP8_CORES, K(MARLIN), is_compressed, { .recipe = "fp8_tensor" }, ),
+	MARLIN_FP8("FP8 per tensor", FP8_CORES, K(MARLIN), is_modelopt, { .recipe = "fp8_tensor_modelopt" }, ),
+	MARLIN_FP8("FP8 per tensor", GPU(SM80), K(MARLIN) | ITS_OWN, is_modelopt, { .recipe = "fp8_tensor_modelopt" }, ),
+	MARLIN_FP8("FP8 per tensor", GPU(SM80), K(MARLIN) | ITS_OWN, NULL, ),
+	MARLIN_FP8("FP8 per tensor", FP8_CORES, K(MARLIN), NULL, ),
+	ONE("FP8 per tensor", SL_LINEAR, GPU(SM100), ITS_OWN | K(FLASHINFER), is_modelopt_fixed, "FlashInfer", .recipe = "fp8_tensor_modelopt"),
+	ONE("FP8 per tensor", SL_LINEAR, GPU(SM100), ITS_OWN | K(FLASHINFER), is_fixed, "FlashInfer", .recipe = "fp8_tensor"),
+	ONE("FP8 per tensor", SL_LINEAR, FP8_CORES, CUTLASS_FP8, is_modelopt, "CUTLASS", .recipe = "fp8_tensor_modelopt", .align = 16),
+	ONE("FP8 per tensor", SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", .recipe = "fp8_tensor", .align = 16),
+	ONE("FP8 per tensor", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz_tensor"),
+	NOT_WHEN("FP8 per tensor", SL_LATENT, ALL, ANY, is_compressed, BY_IDENTITY),
+	NOT_WHEN("FP8 per tensor", SL_LATENT, ALL, ANY, is_modelopt, BY_IDENTITY),
+	NOT("FP8 per tensor", SL_LATENT, NEWER, K(AUTO) | K(FLASHINFER) | K(TRTLLM), BY_IDENTITY ": " NO_DEEPGEMM("-cutlass")),
+	LATENT("FP8 per tensor", FP8_CORES, CUTLASS_FP8, NULL, { .recipe = "fp8_tensor" },),
+	STEPS("FP8 per tensor", SL_EXPERTS, NVIDIA, K(MARLIN), NULL, "Marlin", FP8_LARGEST, { .recipe = "marlin_moe_fp8", FP8_EXPERTS }),
+	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM80), K(AUTO), NULL, "Marlin", FP8_LARGEST, { .recipe = "marlin_moe_fp8", FP8_EXPERTS }),
+	STEPS("FP8 per tensor", SL_EXPERTS, FP8_CORES, K(TRITON), NULL, "Triton", FP8_LARGEST),
+	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM89), K(AUTO), NULL, "Triton", FP8_LARGEST),
+	STEPS("FP8 per tensor", SL_EXPERTS, NEWER, K(AUTO), is_not_fixed, "Triton", FP8_LARGEST),
+	STEPS("FP8 per tensor", SL_EXPERTS, NEWER, K(CUTLASS), is_compressed_fixed, "CUTLASS", FP8_LARGEST),
+	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM90), K(AUTO), NULL, "FlashInfer CUTLASS", FP8_LARGEST, { .recipe = "moe_fp8_fi_cutlass", FP8_EXPERTS }),
+	STEPS("FP8 per tensor", SL_EXPERTS, NEWER, K(FLASHINFER), is_fixed, "FlashInfer CUTLASS", FP8_LARGEST, { .recipe = "moe_fp8_fi_cutlass", FP8_EXPERTS }),
+	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(AUTO), suits_trtllm, "FlashInfer TRT-LLM", FP8_LARGEST, { .recipe = "trtllm_fp8", FP8_EXPERTS }),
+	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(TRTLLM), may_suit_trtllm, "FlashInfer TRT-LLM", FP8_LARGEST, { .recipe = "trtllm_fp8", FP8_EXPERTS }),
+	NOT("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(AUTO), "vLLM chooses by the router there: add -flashinfer to the layout, and start vLLM with --moe-backend flashinfer_cutlass"),
+	NOT_WHEN("FP8 per channel", SL_LINEAR, NVIDIA, CUTLASS_FP8, is_weight_only, HUMMING("linear")),
+	NOT("FP8 per channel", SL_LINEAR, GPU(SM80), ITS_OWN, HUMMING("linear")),
+	ONE("FP8 per channel", SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", .recipe = "fp8_channel", .align = 16),
+	ONE("FP8 per channel", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz"),
+	MARLIN_FP8("FP8 per channel", NVIDIA, K(MARLIN), NULL, ),
+	KEEP("FP8 per channel", SL_EXPERTS, GPU(SM89), K(AUTO), NULL, "Triton"),
+	KEEP("FP8 per channel", SL_EXPERTS, FP8_CORES, K(TRITON), NULL, "Triton"),
+	KEEP("FP8 per channel", SL_EXPERTS, NEWER, K(AUTO) | K(CUTLASS), NULL, "CUTLASS"),
+	ONE("FP8 per channel", SL_EXPERTS, GPU(SM80), K(AUTO), NULL, "Marlin", .recipe = "marlin_moe_fp8", FP8_EXPERTS),
+	ONE("FP8 per channel", SL_EXPERTS, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_fp8", FP8_EXPERTS),
+	ONE("FP8 per channel, input bound", SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", .recipe = "fp8_channel", .align = 16),
+	ONE("FP8 per channel, input bound", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz"),
+	MARLIN_FP8("FP8 per channel, input bound", FP8_CORES, K(MARLIN), NULL, ),
+	NOT("FP8 per channel, input bound", SL_LINEAR, GPU(SM80), ANY, "vLLM prepares these weights for Marlin twice there, and fails"),
 
 	/* FP8 blocks */
-	{ .storage = "FP8 blocks", .kind = SL_LINEAR, .gpus = GPU(SM90), .kernels = K(AUTO), .says = "DeepGEMM", .when = suits_deepgemm, .steps = { { .recipe = "block_ue8m0" } } },
-	KEEP("FP8 blocks", SL_LINEAR, GPU(SM89) | GPU(SM90), K(AUTO), "CUTLASS or Triton"),
-	NOT("FP8 blocks", SL_LINEAR, GPU(SM100), K(AUTO), "DeepGEMM's packed scales are known by formula only: " NO_DEEPGEMM("-cutlass")),
-	KEEP("FP8 blocks", SL_LINEAR, FP8_CORES, K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM), "CUTLASS or Triton"),
-	ONE("FP8 blocks", SL_LINEAR, GPU(GFX942), K(AUTO), "ROCm", .recipe = "fp8_fnuz"),
-	ONE("FP8 blocks", SL_LINEAR, GPU(SM80), K(AUTO), "Marlin", .recipe = "marlin_fp8"),
-	ONE("FP8 blocks", SL_LINEAR, NVIDIA, K(MARLIN), "Marlin", .recipe = "marlin_fp8"),
-	NOT("FP8 blocks", SL_LATENT, GPU(SM90) | GPU(SM100), K(AUTO), "vLLM multiplies kv_b_proj with DeepGEMM, whose rounding is not known exactly: " NO_DEEPGEMM("-triton")),
+	ONE("FP8 blocks", SL_LINEAR, GPU(SM90), K(AUTO) | K(FLASHINFER) | K(TRTLLM), suits_deepgemm, "DeepGEMM", .recipe = "block_ue8m0"),
+	NOT_WHEN("FP8 blocks", SL_LINEAR, GPU(SM100), K(AUTO) | K(TRTLLM), suits_deepgemm, "DeepGEMM's packed scales are known by formula only: " NO_DEEPGEMM("-cutlass")),
+	KEEP("FP8 blocks", SL_LINEAR, NEWER, K(AUTO) | K(CUTLASS) | K(TRTLLM), NULL, "CUTLASS"),
+	KEEP("FP8 blocks", SL_LINEAR, FP8_CORES, K(TRITON), NULL, "Triton"),
+	ONE("FP8 blocks", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz"),
+	ONE("FP8 blocks", SL_LINEAR, OLDER, K(AUTO) | K(TRTLLM), NULL, "Marlin", .recipe = "marlin_fp8"),
+	ONE("FP8 blocks", SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_fp8"),
+	NOT("FP8 blocks", SL_LATENT, NEWER, K(AUTO) | K(FLASHINFER) | K(TRTLLM), "vLLM multiplies kv_b_proj with DeepGEMM, whose rounding is not known exactly: " NO_DEEPGEMM("-triton")),
 	NOT("FP8 blocks", SL_LATENT, NVIDIA, K(MARLIN), "vLLM multiplies kv_b_proj with Marlin, whose rounding is not known exactly"),
-	NOT("FP8 blocks", SL_LATENT, GPU(SM80), K(AUTO), "vLLM multiplies kv_b_proj with Marlin, whose rounding is not known exactly"),
-	LATENT("FP8 blocks", FP8_CORES, K(AUTO) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM), ),
-	KEEP("FP8 blocks", SL_EXPERTS, FP8_CORES, K(TRITON), "Triton"),
-	ONE("FP8 blocks", SL_EXPERTS, GPU(SM90) | GPU(SM100), K(FLASHINFER), "FlashInfer CUTLASS", .recipe = "moe_fp8_fi_cutlass", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
-	ONE("FP8 blocks", SL_EXPERTS, GPU(SM100), K(TRTLLM), "FlashInfer TRT-LLM", .recipe = "trtllm_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
-	{ .storage = "FP8 blocks", .kind = SL_EXPERTS, .gpus = GPU(SM80), .kernels = K(AUTO), .when = has_stored_blocks, .says = "Marlin", .steps = { { .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv") } } },
+	NOT("FP8 blocks", SL_LATENT, OLDER, K(AUTO) | K(TRTLLM), "vLLM multiplies kv_b_proj with Marlin, whose rounding is not known exactly"),
+	LATENT("FP8 blocks", NEWER, K(CUTLASS) | K(TRITON), NULL, ),
+	LATENT("FP8 blocks", GPU(SM89), K(TRITON), NULL, ),
+	KEEP("FP8 blocks", SL_EXPERTS, FP8_CORES, K(TRITON), NULL, "Triton"),
+	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM89), K(AUTO), NULL, "Triton"),
+	ONE("FP8 blocks", SL_EXPERTS, GPU(SM90), K(AUTO), is_spread, "FlashInfer CUTLASS", .recipe = "moe_fp8_fi_cutlass", FP8_BLOCKS),
+	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM90), K(AUTO), NULL, "Triton"),
+	ONE("FP8 blocks", SL_EXPERTS, GPU(SM90), K(FLASHINFER), has_stored_blocks, "FlashInfer CUTLASS", .recipe = "moe_fp8_fi_cutlass", FP8_BLOCKS),
+	ONE("FP8 blocks", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), has_stored_blocks, "FlashInfer TRT-LLM", .recipe = "trtllm_fp8", FP8_BLOCKS),
+	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM100), K(AUTO), NULL, "Triton"),
+	ONE("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), has_stored_blocks, "Marlin", .recipe = "marlin_moe_fp8", FP8_BLOCKS),
 	NOT("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), "no kernel there takes the finer blocks that vLLM makes for a rank's share: add -marlin to the layout, and start vLLM with --moe-backend marlin"),
-	ONE("FP8 blocks", SL_EXPERTS, NVIDIA, K(MARLIN), "Marlin", .recipe = "marlin_moe_fp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale_inv")),
-	NOT("FP8 blocks", SL_EXPERTS, FP8_CORES, K(AUTO), "DeepGEMM's experts are not known exactly: " NO_DEEPGEMM("-triton") " and --moe-backend triton"),
+	ONE("FP8 blocks", SL_EXPERTS, NVIDIA, K(MARLIN), has_stored_blocks, "Marlin", .recipe = "marlin_moe_fp8", FP8_BLOCKS),
 
 	/* INT8 */
 	INT8("INT8 per channel"), INT8("INT8 per tensor"), INT8("INT8 per channel, static inputs"), INT8("INT8 per tensor, static inputs"),
 
 	/* integers in groups */
-	NOT("packed integers, groups", SL_LINEAR, GPU(SM90), K(AUTO), MACHETE),
-	ONE("packed integers, groups", SL_LINEAR, NVIDIA, K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_ct_wna16"),
-	ONE("packed integers, groups", SL_EXPERTS, NVIDIA, K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_moe_wna16", .in = WEIGHTS("weight_packed") "|" SCALES("weight_scale") "|" ZEROS("weight_zero_point")),
-	NOT("GPTQ", SL_LINEAR, GPU(SM90), K(AUTO), MACHETE),
-	{ .storage = "GPTQ", .kind = SL_LINEAR, .gpus = NVIDIA, .kernels = K(AUTO) | K(MARLIN), .says = "Marlin", .steps = { { .recipe = "marlin_gptq" } }, .drops = "qzeros" },
-	NOT("AWQ", SL_LINEAR, GPU(SM90), K(AUTO), MACHETE),
-	ONE("AWQ", SL_LINEAR, NVIDIA, K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_awq"),
-	ONE("AWQ", SL_EXPERTS, NVIDIA, K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_moe_awq", .in = WEIGHTS("qweight") "|" SCALES("scales") "|" ZEROS("qzeros")),
+	PACKED("packed integers, groups", "marlin_ct_wna16", ),
+	PACKED("GPTQ", "marlin_gptq", .drops = "qzeros"),
+	PACKED("AWQ", "marlin_awq", ),
+	NOT_WHEN("packed integers, groups", SL_EXPERTS, ALL, ANY, is_beyond_marlin, "no kernel of vLLM takes experts of 8 bits with zero points"),
+	NOT_WHEN("packed integers, groups", SL_EXPERTS, GPU(SM90), K(AUTO), is_symmetric, HUMMING("moe")),
+	ONE("packed integers, groups", SL_EXPERTS, NVIDIA, K(AUTO) | K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_wna16", .in = WEIGHTS("weight_packed") "|" SCALES("weight_scale") "|" ZEROS("weight_zero_point")),
+	NOT("GPTQ", SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),
+	{ .storage = "GPTQ", .kind = SL_EXPERTS, .gpus = NVIDIA, .kernels = K(AUTO) | K(MARLIN), .says = "Marlin", .drops = "w13_bias|w2_bias", .steps = {
+		{ .recipe = "marlin_moe_gptq", .in = WEIGHTS("qweight") "|" SCALES("scales") "|" ZEROS("qzeros") } } },
+	NOT("AWQ", SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),
+	ONE("AWQ", SL_EXPERTS, NVIDIA, K(AUTO) | K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_awq", .in = WEIGHTS("qweight") "|" SCALES("scales") "|" ZEROS("qzeros")),
 
-	/* 4-bit floats */
-	{ .storage = "NVFP4", .kind = SL_LINEAR, .gpus = GPU(SM100), .kernels = NATIVE, .says = "CUTLASS or FlashInfer", .steps = {
-		{ .recipe = "nvfp4_global_ct" },
-		{ .recipe = "nvfp4_pad", .in = "weight_packed=weight", .out = "weight=weight", .align = 32 },
-		{ .recipe = "swizzle_nvfp4", .in = "weight_scale=scale" } } },
-	{ .storage = "NVFP4", .kind = SL_LINEAR, .gpus = NVIDIA, .kernels = K(AUTO) | K(MARLIN), .says = "Marlin", .steps = {
-		{ .recipe = "nvfp4_global_ct" },
-		{ .recipe = "marlin_nvfp4", .in = "weight_packed=weight", .out = "weight=weight" } } },
-	{ .storage = "NVFP4 of ModelOpt", .kind = SL_LINEAR, .gpus = GPU(SM100), .kernels = NATIVE, .says = "CUTLASS or FlashInfer", .steps = {
-		{ .recipe = "nvfp4_global_modelopt" },
-		{ .recipe = "nvfp4_pad", .align = 32 },
-		{ .recipe = "swizzle_nvfp4", .in = "weight_scale=scale" } } },
-	{ .storage = "NVFP4 of ModelOpt", .kind = SL_LINEAR, .gpus = NVIDIA, .kernels = K(AUTO) | K(MARLIN), .says = "Marlin", .steps = {
-		{ .recipe = "nvfp4_global_modelopt" },
-		{ .recipe = "marlin_nvfp4" } } },
-	ONE("MXFP4", SL_LINEAR, NVIDIA, K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_mxfp4"),
-	ONE("MXFP8", SL_LINEAR, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_mxfp8"),
-	ONE("MXFP8", SL_LINEAR, GPU(SM100), K(MARLIN), "Marlin", .recipe = "marlin_mxfp8"),
-	ONE("MXFP8", SL_EXPERTS, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_moe_mxfp8", .in = WEIGHTS("weight") "|" SCALES("weight_scale")),
+	/* 4-bit floats, and 8-bit ones in groups */
+	NVFP4_LINEAR("NVFP4", "nvfp4_global_ct", .in = "weight_packed=weight", .out = "weight=weight"),
+	NVFP4_LINEAR("NVFP4 of ModelOpt", "nvfp4_global_modelopt"),
+	NVFP4_OF("NVFP4", GLOBALS_CT, "weight_packed"),
+	NVFP4_OF("NVFP4 of ModelOpt", GLOBALS_MODELOPT, "weight"),
+	NOT("MXFP4", SL_LINEAR, GPU(SM90), ANY & ~K(MARLIN), HUMMING("linear")),
+	NOT("MXFP4", SL_LINEAR, GPU(SM100), ANY & ~K(MARLIN), "FlashInfer's kernel has not been compared yet: add -marlin to the layout, and start vLLM with --linear-backend marlin"),
+	ONE("MXFP4", SL_LINEAR, NVIDIA, ANY & ~K(FLASHINFER), NULL, "Marlin", .recipe = "marlin_mxfp4"),
+	NOT("MXFP4", SL_EXPERTS, GPU(SM100), ANY, "CUTLASS's experts have not been compared yet, and vLLM takes no others"),
+	ONE("MXFP4", SL_EXPERTS, NVIDIA, ANY, NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
+	NOT("MXFP8", SL_LINEAR, GPU(SM90), K(AUTO) | K(CUTLASS) | K(TRITON), HUMMING("linear")),
+	ONE("MXFP8", SL_LINEAR, OLDER, K(AUTO) | K(CUTLASS) | K(TRITON), NULL, "Marlin", .recipe = "marlin_mxfp8"),
+	ONE("MXFP8", SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_mxfp8"),
+	NOT("MXFP8", SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),
+	ONE("MXFP8", SL_EXPERTS, OLDER, K(AUTO), NULL, "Marlin", .recipe = "marlin_moe_mxfp8", FP8_EXPERTS),
+	ONE("MXFP8", SL_EXPERTS, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_mxfp8", FP8_EXPERTS),
 	NOT("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM90), K(AUTO) | K(TRITON), "the layout of Triton's own kernels is not known exactly: add -marlin to the layout, and start vLLM with --moe-backend marlin"),
-	ONE("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM80) | GPU(SM89), K(AUTO), "Marlin", .recipe = "marlin_moe_mxfp4", .in = WEIGHTS("weight") "|" SCALES("weight_scale")),
-	ONE("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM80) | GPU(SM89) | GPU(SM90), K(MARLIN), "Marlin", .recipe = "marlin_moe_mxfp4", .in = WEIGHTS("weight") "|" SCALES("weight_scale")),
-	ONE("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), "FlashInfer TRT-LLM", .recipe = "trtllm_gpt_oss", .in = WEIGHTS("weight") "|" SCALES("weight_scale")),
-
-	NVFP4_EXPERTS("NVFP4", GLOBALS_CT, "weight_packed"),
-	NVFP4_EXPERTS("NVFP4 of ModelOpt", GLOBALS_MODELOPT, "weight"),
-	ONE("MXFP4", SL_EXPERTS, NVIDIA, K(AUTO) | K(MARLIN), "Marlin", .recipe = "marlin_moe_mxfp4", .in = WEIGHTS("weight") "|" SCALES("weight_scale")),
+	ONE("MXFP4 blocks of all experts", SL_EXPERTS, OLDER, K(AUTO), NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
+	ONE("MXFP4 blocks of all experts", SL_EXPERTS, OLDER | GPU(SM90), K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
+	ONE("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), NULL, "FlashInfer TRT-LLM", .recipe = "trtllm_gpt_oss", FP8_EXPERTS),
 
 	/* known, and not done */
 	NOT("AWQ", SL_LATENT, ALL, ANY, BY_IDENTITY),
@@ -217,7 +367,6 @@ const struct sl_choice sl_kernel_choices[] = {
 	NOT("FP8 per channel", SL_LATENT, ALL, ANY, BY_IDENTITY),
 	NOT("FP8 blocks, E8M0 scales", SL_LINEAR, ALL, ANY, "how DeepSeek V4's kernels hold their scales has not been compared yet"),
 	NOT("FP4 in bytes, E8M0 scales", SL_EXPERTS, ALL, ANY, "how DeepSeek V4's kernels hold their experts has not been compared yet"),
-	NOT("FP8 per channel, input bound", SL_LINEAR, ALL, ANY, "fbgemm's kernels have not been compared yet"),
 
 	{ .storage = NULL },
 };

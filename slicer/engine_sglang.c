@@ -28,18 +28,19 @@ static const char *const known[] = {
 #define AUTO	  (1u << SL_KERNELS_AUTO)
 
 /* Marlin's shapes (marlin_utils.py, verify_marlin_supports_shape, query_marlin_supported_quant_types). */
-static bool suits_marlin(const struct sl_module *module, uint64_t n, uint64_t k)
+static bool suits_marlin(const struct sl_asked *asked)
 {
-	uint64_t group = module->quant->group;
+	uint64_t group = asked->module->quant->group;
 
-	return n % 64 == 0 && k % 128 == 0 && (group == 0 || group == 32 || group == 64 || group == 128);
+	return asked->n % 64 == 0 && asked->k % 128 == 0 && (group == 0 || group == 32 || group == 64 || group == 128);
 }
 
 /* compressed-tensors with FP8 activations; quant_method "fp8" has another way with scales. */
-static bool is_w8a8(const struct sl_module *module, uint64_t n, uint64_t k)
+static bool is_w8a8(const struct sl_asked *asked)
 {
-	(void)n, (void)k;
-	return strcmp(module->quant->scheme->method, "compressed-tensors") == 0 && !module->quant->weight_only;
+	const struct sl_quant *quant = asked->module->quant;
+
+	return strcmp(quant->scheme->method, "compressed-tensors") == 0 && !quant->weight_only;
 }
 
 /* clang-format off */

@@ -117,6 +117,7 @@ int sl_plan_piece(struct sl_plan *plan, const struct sl_piece *piece) SL_MUST_CH
 
 /* The dtype of the engine's floats: the layout's, else the model's. */
 enum sl_dtype sl_plan_float(const struct sl_plan *plan);
+enum sl_dtype sl_float_of(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout);
 
 /* ---- stored.c ---- */
 

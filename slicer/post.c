@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROW(id, text) { #id, text, sl_post_##id },
+#define ROW(id, text, arithmetic) { #id, text, arithmetic, sl_post_##id },
 
 static const struct sl_recipe recipes[] = { SL_RECIPES(ROW) };
 

@@ -25,7 +25,7 @@ struct sl_loaded {
 	const struct sl_piece *pieces;
 	uint32_t n_pieces;
 	/* Of what an earlier recipe has made (process.h): */
-	const struct sl_recipe *made;
+	const struct sl_done *done;
 	bool turned;
 	const char *elsewhere; /* the module beside this one that it belongs to; NULL: this one */
 };
@@ -121,73 +121,95 @@ static inline uint64_t sl_up(uint64_t n, uint64_t unit)
 
 struct sl_recipe {
 	const char *name;
-	const char *says; /* what is done, for people: manifests, `plan` */
+	const char *says;	/* what is done, for people: manifests, `plan` */
+	const char *arithmetic; /* and how numbers are rounded on the way; after tests/kernel/data and its KERNEL.md */
 	int (*make)(const struct sl_post *post);
 };
 
 /* clang-format off */
+/* Roundings are to nearest, ties to even. A GPU's: a tensor divided by a number is multiplied with the number's inverse. */
+#define SL_MOVED       "none: elements move"
+#define SL_LARGEST     "none: the largest number"
+#define SL_REQUANT     "code times its scale in F32, both of F16, to F16; times the F32 inverse of the largest scale; to E4M3"
+#define SL_DOUBLED     "scales times 2 in F32"
+#define SL_BY_INVERSE  "F32: the largest divided by 448; values times the inverse of that; to E4M3"
+#define SL_DIVIDED     "F32: the largest divided by 448; values divided by that; to E4M3"
+#define SL_EAGER       "F32: the largest times 1/448; values times the exact inverse of that; to E4M3: as with TORCH_COMPILE_DISABLE=1; compiled, that inverse is approximate, and a code in hundreds that lies midway is its neighbour"
+#define SL_POWERS      "code times its scale in F32; the largest times 1/448, up to a power of two; values divided by that; to E4M3"
+#define SL_ONE_PRODUCT "code times its scale in F32, to the model's dtype"
+#define SL_INT8_ZEROS  "F32, range times 1/255; sums of INT8 in INT32"
+#define SL_GLOBALS     "F32 products and quotients, each rounded once"
+#define SL_BIASED      "scales to the model's dtype, times a power of two in it"
+#define SL_S0E5M3      "scales times powers of two in F16, to S0E5M3; global scale times one in F32"
+#define SL_E8M0        "none in BF16; in F16 exponents are limited to 103..142"
+#define SL_FLOORED     "none, but that block scales are at least 1e-10"
+#define SL_WIDENED     "biases to F32, exact"
+
 /* To add a recipe: a line here, and its function sl_post_NAME in a file of slicer/recipes/. Names are those of KERNEL.md's cases. */
 #define SL_RECIPES(X)                                                                                                    \
-	X(fp8_tensor,          "FP8 codes of fused matrices to the largest of their scales")                                   \
-	X(fp8_tensor_modelopt, "FP8 codes of fused matrices to the largest of their scales, where these differ")               \
-	X(fp8_channel,         "FP8 codes as they are, one scale a row")                                                       \
-	X(fp8_cutlass_pad,     "FP8 codes in rows and columns rounded up to 16")                                               \
-	X(fp8_fnuz,            "FP8 codes of AMD's kind, with scales twice as large")                                          \
-	X(fp8_fnuz_tensor,     "FP8 codes of AMD's kind, to twice the largest of their scales")                                \
-	X(online_tensor,       "to FP8, one scale for all")                                                                    \
-	X(online_channel,      "to FP8, one scale a row")                                                                      \
-	X(online_block,        "to FP8, one scale a block")                                                                    \
-	X(online_moe_tensor,   "to FP8, one scale an expert")                                                                  \
-	X(online_moe_channel,  "to FP8, one scale a row")                                                                      \
-	X(online_mxfp8,        "to FP8, one power of two for 32 values")                                                       \
-	X(block_ue8m0,         "FP8 blocks to scales that are powers of two")                                                  \
-	X(mla,                 "W_UK_T and W_UV, in the model's dtype")                                                        \
-	X(int8_w8a8,           "INT8 as it is, one scale a row")                                                               \
-	X(nvfp4_moe_global_ct, "experts' global scales, which are stored as divisors")                                         \
-	X(nvfp4_moe_global_modelopt, "experts' global scales")                                                                 \
-	X(moe_w31,             "experts' halves swapped: up before gate")                                                      \
-	X(awq_to_standard,     "AWQ's packing to GPTQ's")                                                                      \
-	X(marlin_repack_gptq,  "GPTQ's packing to Marlin's tiles")                                                             \
-	X(marlin_repack_awq,   "AWQ's packing to Marlin's tiles")                                                              \
-	X(marlin_padded_nk,    "sizes to which Marlin pads linear layers")                                                     \
-	X(marlin_gptq,         "GPTQ for Marlin: tiles, scales and bias in their order, padded")                               \
-	X(marlin_ct_wna16,     "packed integers for Marlin: tiles, scales and zero points in their order, padded")             \
-	X(marlin_awq,          "AWQ for Marlin: tiles, scales and zero points in their order, padded")                         \
-	X(marlin_fp8,          "FP8 for Marlin: tiles, scales in the model's dtype with the exponent's offset, padded")        \
-	X(marlin_mxfp8,        "MXFP8 for Marlin: tiles, scales in their order, padded")                                       \
-	X(marlin_nvfp4,        "NVFP4 for Marlin: tiles, scales without sign, a global scale that matches, padded")            \
-	X(marlin_mxfp4,        "MXFP4 for Marlin: tiles, scales in their order, padded")                                       \
-	X(marlin_mxfp4_scale,  "MXFP4's scales for Marlin")                                                                    \
-	X(marlin_moe_wna16,    "packed integers of experts for Marlin, the intermediate size padded")                          \
-	X(marlin_moe_awq,      "AWQ of experts for Marlin, the intermediate size padded")                                      \
-	X(marlin_moe_fp8,      "FP8 of experts for Marlin, the intermediate size padded")                                      \
-	X(marlin_moe_mxfp8,    "MXFP8 of experts for Marlin, the intermediate size padded")                                    \
-	X(marlin_moe_nvfp4,    "NVFP4 of experts for Marlin, the intermediate size padded")                                    \
-	X(marlin_moe_mxfp4,    "MXFP4 of experts for Marlin")                                                                  \
-	X(moe_block_shape,     "blocks of FP8 experts that a rank's share cuts: finer ones, or padding")                       \
-	X(moe_fp8_tensor,      "FP8 codes of an expert's two halves to the larger of their scales")                            \
-	X(moe_fp8_input,       "one scale for the activations of all experts: the largest")                                    \
-	X(moe_fp8_fi_cutlass,  "FP8 experts for FlashInfer: up before gate, padded, block scales of at least 1e-10")           \
-	X(moe_scale_refine,    "scales of smaller blocks, for every rank")                                                     \
-	X(moe_tp_padded,       "experts in whole blocks for every rank, the last ranks' padded")                               \
-	X(nvfp4_global_ct,     "NVFP4: one scale for fused matrices, the inverse of the largest divisor")                      \
-	X(nvfp4_global_modelopt, "NVFP4: one scale for fused matrices, the largest")                                           \
-	X(swizzle_nvfp4,       "scales in tiles of 128 rows and 4 columns")                                                    \
-	X(swizzle_mxfp8,       "scales in tiles of 128 rows and 4 columns, flat")                                              \
-	X(swizzle_mxfp4,       "scales in tiles of 128 rows and 4 columns, flat")                                              \
-	X(nvfp4_pad,           "4-bit weights padded to a kernel's multiples")                                                 \
-	X(nvfp4_moe,           "NVFP4 experts for CUTLASS: scales in tiles, FlashInfer's with up before gate")                 \
-	X(nvfp4_moe_cutedsl,   "NVFP4 experts for CuTe-DSL: padded, 64 rows of up and of gate in turn, scales in tiles")       \
-	X(gpt_oss_fi_cutlass,  "MXFP4 experts for FlashInfer CUTLASS: up before gate, scales in tiles")                        \
-	X(trtllm_bf16,         "BF16 experts for TensorRT-LLM: rows shuffled, in blocks of 128 bytes")                         \
-	X(trtllm_fp8,          "FP8 experts for TensorRT-LLM: rows shuffled, blocks of 128 bytes with block scales")           \
-	X(trtllm_nvfp4,        "NVFP4 experts for TensorRT-LLM: padded, rows shuffled, scales in tiles")                       \
-	X(trtllm_gpt_oss,      "MXFP4 experts for TensorRT-LLM: rows shuffled, scales in tiles, F32 biases")                   \
-	X(deepgemm_sf,         "exponents of scales, four to a word, column by column: DeepGEMM on Blackwell")                 \
-	X(e8m0_to_f32,         "powers of two as F32 scales")
+	X(fp8_tensor, "FP8 codes of fused matrices to the largest of their scales", SL_REQUANT) \
+	X(fp8_tensor_modelopt, "FP8 codes of fused matrices to the largest of their scales, where these differ", SL_REQUANT) \
+	X(fp8_channel, "FP8 codes as they are, one scale a row", SL_MOVED) \
+	X(fp8_cutlass_pad, "FP8 codes in rows and columns rounded up to 16", SL_MOVED) \
+	X(fp8_fnuz, "FP8 codes of AMD's kind, with scales twice as large", SL_DOUBLED) \
+	X(fp8_fnuz_tensor, "FP8 codes of AMD's kind, to twice the largest of their scales", SL_REQUANT) \
+	X(online_tensor, "to FP8, one scale for all", SL_BY_INVERSE) \
+	X(online_channel, "to FP8, one scale a row", SL_DIVIDED) \
+	X(online_block, "to FP8, one scale a block", SL_EAGER) \
+	X(online_moe_tensor, "to FP8, one scale an expert", SL_BY_INVERSE) \
+	X(online_moe_channel, "to FP8, one scale a row", SL_DIVIDED) \
+	X(online_moe_block, "to FP8, one scale a block", SL_EAGER) \
+	X(online_mxfp8, "to FP8, one power of two for 32 values", SL_EAGER) \
+	X(block_ue8m0, "FP8 blocks to scales that are powers of two", SL_POWERS) \
+	X(mla, "W_UK_T and W_UV, in the model's dtype", SL_ONE_PRODUCT) \
+	X(int8_w8a8, "INT8 as it is, one scale a row", SL_INT8_ZEROS) \
+	X(nvfp4_moe_global_ct, "experts' global scales, which are stored as divisors", SL_GLOBALS) \
+	X(nvfp4_moe_global_modelopt, "experts' global scales", SL_GLOBALS) \
+	X(nvfp4_moe_alphas, "experts' global scales times those of their activations", SL_GLOBALS) \
+	X(moe_w31, "experts' halves swapped: up before gate", SL_MOVED) \
+	X(awq_to_standard, "AWQ's packing to GPTQ's", SL_MOVED) \
+	X(marlin_repack_gptq, "GPTQ's packing to Marlin's tiles", SL_MOVED) \
+	X(marlin_repack_awq, "AWQ's packing to Marlin's tiles", SL_MOVED) \
+	X(marlin_padded_nk, "sizes to which Marlin pads linear layers", SL_MOVED) \
+	X(marlin_gptq, "GPTQ for Marlin: tiles, scales and bias in their order, padded", SL_MOVED) \
+	X(marlin_ct_wna16, "packed integers for Marlin: tiles, scales and zero points in their order, padded", SL_MOVED) \
+	X(marlin_awq, "AWQ for Marlin: tiles, scales and zero points in their order, padded", SL_MOVED) \
+	X(marlin_fp8, "FP8 for Marlin: tiles, scales in the model's dtype with the exponent's offset, padded", SL_BIASED) \
+	X(marlin_mxfp8, "MXFP8 for Marlin: tiles, scales in their order, padded", SL_MOVED) \
+	X(marlin_nvfp4, "NVFP4 for Marlin: tiles, scales without sign, a global scale that matches, padded", SL_S0E5M3) \
+	X(marlin_mxfp4, "MXFP4 for Marlin: tiles, scales in their order, padded", SL_E8M0) \
+	X(marlin_mxfp4_scale, "MXFP4's scales for Marlin", SL_E8M0) \
+	X(marlin_moe_wna16, "packed integers of experts for Marlin, the intermediate size padded", SL_MOVED) \
+	X(marlin_moe_gptq, "GPTQ of experts for Marlin, the intermediate size padded", SL_MOVED) \
+	X(marlin_moe_awq, "AWQ of experts for Marlin, the intermediate size padded", SL_MOVED) \
+	X(marlin_moe_fp8, "FP8 of experts for Marlin, the intermediate size padded", SL_BIASED) \
+	X(marlin_moe_mxfp8, "MXFP8 of experts for Marlin, the intermediate size padded", SL_MOVED) \
+	X(marlin_moe_nvfp4, "NVFP4 of experts for Marlin, the intermediate size padded", SL_S0E5M3) \
+	X(marlin_moe_mxfp4, "MXFP4 of experts for Marlin", SL_E8M0) \
+	X(moe_block_shape, "blocks of FP8 experts that a rank's share cuts: finer ones, or padding", SL_MOVED) \
+	X(moe_fp8_tensor, "FP8 codes of an expert's two halves to the larger of their scales", SL_REQUANT) \
+	X(moe_fp8_input, "one scale for the activations of all experts: the largest", SL_LARGEST) \
+	X(moe_fp8_fi_cutlass, "FP8 experts for FlashInfer: up before gate, padded, block scales of at least 1e-10", SL_FLOORED) \
+	X(moe_scale_refine, "scales of smaller blocks, for every rank", SL_MOVED) \
+	X(moe_tp_padded, "experts in whole blocks for every rank, the last ranks' padded", SL_MOVED) \
+	X(nvfp4_global_ct, "NVFP4: one scale for fused matrices, the inverse of the largest divisor", SL_GLOBALS) \
+	X(nvfp4_global_modelopt, "NVFP4: one scale for fused matrices, the largest", SL_GLOBALS) \
+	X(swizzle_nvfp4, "scales in tiles of 128 rows and 4 columns", SL_MOVED) \
+	X(swizzle_mxfp8, "scales in tiles of 128 rows and 4 columns, flat", SL_MOVED) \
+	X(swizzle_mxfp4, "scales in tiles of 128 rows and 4 columns, flat", SL_MOVED) \
+	X(nvfp4_pad, "4-bit weights padded to a kernel's multiples", SL_MOVED) \
+	X(nvfp4_moe, "NVFP4 experts for CUTLASS: scales in tiles, FlashInfer's with up before gate", SL_MOVED) \
+	X(nvfp4_moe_cutedsl, "NVFP4 experts for CuTe-DSL: padded, 64 rows of up and of gate in turn, scales in tiles", SL_MOVED) \
+	X(gpt_oss_fi_cutlass, "MXFP4 experts for FlashInfer CUTLASS: up before gate, scales in tiles", SL_MOVED) \
+	X(trtllm_bf16, "BF16 experts for TensorRT-LLM: rows shuffled, in blocks of 128 bytes", SL_MOVED) \
+	X(trtllm_fp8, "FP8 experts for TensorRT-LLM: rows shuffled, blocks of 128 bytes with block scales", SL_FLOORED) \
+	X(trtllm_nvfp4, "NVFP4 experts for TensorRT-LLM: padded, rows shuffled, scales in tiles", SL_MOVED) \
+	X(trtllm_gpt_oss, "MXFP4 experts for TensorRT-LLM: rows shuffled, scales in tiles, F32 biases", SL_WIDENED) \
+	X(deepgemm_sf, "exponents of scales, four to a word, column by column: DeepGEMM on Blackwell", SL_MOVED) \
+	X(e8m0_to_f32, "powers of two as F32 scales", SL_MOVED)
 /* clang-format on */
 
-#define SL_RECIPE_FUNCTION(id, text) int sl_post_##id(const struct sl_post *post);
+#define SL_RECIPE_FUNCTION(id, text, arithmetic) int sl_post_##id(const struct sl_post *post);
 SL_RECIPES(SL_RECIPE_FUNCTION)
 
 const struct sl_recipe *sl_recipe_find(const char *name);

@@ -8,6 +8,7 @@
 #include "slicer/transforms/transpose.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,19 +91,50 @@ static enum sl_gpu gpu_of(const struct sl_layout *layout, enum sl_gpu otherwise)
 	return layout->gpu ? (enum sl_gpu)(layout->gpu - 1) : otherwise;
 }
 
-static const struct sl_choice *choose(const struct sl_engine *engine, const struct sl_layout *layout, enum sl_gpu gpu,
-				      const struct sl_module *module, uint64_t n, uint64_t k)
+const struct sl_choice *sl_choose(const struct sl_choice *choices, const struct sl_asked *asked)
 {
-	enum sl_module_kind kind = sl_module_kind(module->row);
+	enum sl_module_kind kind = sl_module_kind(asked->module->row);
 
-	for (const struct sl_choice *c = engine->choices; c->storage; c++) {
+	for (const struct sl_choice *c = choices; c->storage; c++) {
 		unsigned online = c->online ? c->online : 1u << SL_ONLINE_NONE;
-		if (strcmp(c->storage, module->storage->name) == 0 && c->kind == kind && (c->gpus & 1u << gpu) &&
-		    (c->kernels & 1u << layout->kernels) && (online & 1u << layout->online) &&
-		    (!c->when || c->when(module, n, k)))
+		if (strcmp(c->storage, asked->module->storage->name) == 0 && c->kind == kind &&
+		    (c->gpus & 1u << asked->gpu) && (c->kernels & 1u << asked->kernels) &&
+		    (online & 1u << asked->online) && (!c->when || c->when(asked)))
 			return c;
 	}
 	return NULL;
+}
+
+static void ask(const struct sl_model *model, const struct sl_engine *engine, const struct sl_layout *layout,
+		enum sl_gpu gpu, const struct sl_module *module, uint64_t n, uint64_t k, struct sl_asked *asked)
+{
+	bool normalises = sl_config_bool(&model->config, SL_TEXT, "norm_topk_prob", false),
+	     said = normalises == sl_config_bool(&model->config, SL_TEXT, "norm_topk_prob", true);
+
+	*asked = (struct sl_asked){
+		.module = module,
+		.gpu = gpu,
+		.kernels = layout->kernels,
+		.online = layout->online,
+		.spread = layout->experts != SL_EXPERTS_SLICED && layout->tp > 1,
+		.normalises = said ? normalises : -1,
+		.dtype = sl_float_of(model, engine, layout),
+		.n = n,
+		.k = k,
+	};
+}
+
+bool sl_has_input_scale(const struct sl_model *model, const struct sl_bound *bound)
+{
+	const struct sl_storage *storage = bound->storage;
+
+	for (unsigned i = 0; storage && i < storage->n_components; i++) {
+		const char *held = storage->components[i].held;
+		if ((strcmp(held, "input_scale") == 0 || strcmp(held, "input_global_scale") == 0) &&
+		    sl_bound_tensor(model, bound, i))
+			return true;
+	}
+	return false;
 }
 
 static int refuse(const struct sl_choice *choice, const struct sl_engine *engine, const struct sl_module *module,
@@ -133,16 +165,6 @@ static uint64_t number(const struct sl_plan *plan, const char *key)
 	return sl_config_u64(&plan->model->config, SL_TEXT, key, &value, NULL) ? 0 : value;
 }
 
-/* Have activations scales of their own? */
-static bool has_input_scale(const struct sl_storage *storage)
-{
-	for (unsigned i = 0; i < storage->n_components; i++) {
-		if (strcmp(storage->components[i].held, "input_scale") == 0)
-			return true;
-	}
-	return false;
-}
-
 static void set_latent(const struct sl_plan *plan, const struct sl_module *module, struct sl_post_facts *facts)
 {
 	facts->nope = number(plan, "qk_nope_head_dim");
@@ -167,7 +189,7 @@ static void set_facts(const struct sl_plan *plan, const struct sl_module *module
 		.n_widths = modules[0].n_widths,
 		.gated = true,
 		.symmetric = !quant->asymmetric,
-		.fixed = has_input_scale(storage),
+		.fixed = modules[0].fixed,
 		.align = step->align,
 		.backend = step->backend,
 	};
@@ -185,8 +207,18 @@ static void set_facts(const struct sl_plan *plan, const struct sl_module *module
 
 /* ---- one step ---- */
 
+static const struct sl_loaded *named(const struct set *set, const char *name)
+{
+	for (unsigned i = 0; i < set->n; i++) {
+		if (strcmp(set->list[i].name, name) == 0)
+			return &set->list[i];
+	}
+	return NULL;
+}
+
 /* Tensors of a plan as inputs; their pieces move to the view's arena. */
-static int take_tensors(struct sl_plan *from, struct sl_arena *arena, const struct sl_step *step, struct set *set)
+static int take_tensors(struct sl_plan *from, struct sl_arena *arena, const struct sl_step *step,
+			const struct set *before, struct set *set)
 {
 	struct sl_piece *pieces = sl_arena_array(arena, from->n_pieces + 1u, sizeof(*pieces));
 
@@ -204,15 +236,21 @@ static int take_tensors(struct sl_plan *from, struct sl_arena *arena, const stru
 		if (!name || set->n == SET_MAX)
 			return name ? sl_fail(from->err, EINVAL, "a module of more than %d tensors", SET_MAX)
 				    : out_of_memory(from);
+		const struct sl_loaded *same = named(before, name);
+		bool keeps = same && step->keeps_shapes;
+		struct sl_done *done = sl_arena_array(arena, 1, sizeof(*done));
+		if (!done)
+			return out_of_memory(from);
+		*done = (struct sl_done){ sl_recipe_find(step->recipe), same ? same->done : NULL };
 		set->list[set->n++] = (struct sl_loaded){
 			.name = name,
-			.shape = t->shape,
+			.shape = keeps ? same->shape : t->shape,
 			.dtype = (enum sl_dtype)t->dtype,
-			.n_dims = t->n_dims,
+			.n_dims = keeps ? same->n_dims : t->n_dims,
 			.len = t->len,
 			.pieces = pieces + first,
 			.n_pieces = end - first,
-			.made = t->made,
+			.done = done,
 			.turned = t->turned,
 			.elsewhere = step->elsewhere,
 		};
@@ -248,14 +286,12 @@ static int take_step(struct process *p, const struct sl_module *modules, unsigne
 	set_facts(p->plan, modules, n, step, &post.facts);
 	if (!ret)
 		ret = recipe->make(&post);
-	for (uint32_t i = 0; i < made.n_tensors && !ret; i++)
-		made.tensors[i].made = recipe;
 	for (unsigned i = 0; i < set->n; i++) {
 		if (!now.used[i] || step->elsewhere)
 			then.list[then.n++] = set->list[i];
 	}
 	if (!ret)
-		ret = take_tensors(&made, arena, step, &then);
+		ret = take_tensors(&made, arena, step, set, &then);
 	sl_plan_release(&made);
 	*set = then;
 	return ret ? sl_error_prefix(p->plan->err, "%s", SL_ESC(prefix)) : 0;
@@ -288,7 +324,7 @@ static int turn(struct process *p, struct sl_loaded *t)
 	return ret;
 }
 
-static int add_tensor(struct process *p, const char *prefix, struct sl_loaded *t)
+static int add_tensor(struct process *p, const char *prefix, struct sl_loaded *t, const char *kernel)
 {
 	struct sl_plan *plan = p->plan;
 	bool turns = t->turned && (plan->engine->turns || plan->view->layout.turned);
@@ -304,7 +340,8 @@ static int add_tensor(struct process *p, const char *prefix, struct sl_loaded *t
 	if (!ret)
 		ret = sl_plan_shape(plan, t->shape, t->n_dims);
 	if (!ret) {
-		plan->tensors[plan->n_tensors - 1].made = t->made;
+		plan->tensors[plan->n_tensors - 1].done = t->done;
+		plan->tensors[plan->n_tensors - 1].kernel = kernel;
 		plan->tensors[plan->n_tensors - 1].turned = t->turned;
 	}
 	return ret;
@@ -328,7 +365,7 @@ static int add_set(struct process *p, const char *prefix, const struct sl_choice
 		if (!own)
 			return out_of_memory(p->plan);
 		if (!is_listed(choice->drops, t->name))
-			ret = add_tensor(p, own, t);
+			ret = add_tensor(p, own, t, choice->says);
 	}
 	return ret;
 }
@@ -374,16 +411,7 @@ static int keep(struct process *p, uint32_t i)
 
 	p->plan->section = p->loaded.tensors[i].section;
 	load(p, i, 0, &t);
-	return add_tensor(p, "", &t);
-}
-
-static bool has_tensor(const struct set *set, const char *name)
-{
-	bool found = !name;
-
-	for (unsigned i = 0; i < set->n; i++)
-		found |= name && strcmp(set->list[i].name, name) == 0;
-	return found;
+	return add_tensor(p, "", &t, NULL);
 }
 
 static int process_modules(struct process *p, uint32_t m, unsigned n)
@@ -393,13 +421,15 @@ static int process_modules(struct process *p, uint32_t m, unsigned n)
 	size_t skip = prefix_len(first);
 	char *prefix = sl_arena_strndup(&p->plan->view->arena, first, skip);
 	enum sl_gpu gpu = p->plan->gpu;
-	const struct sl_choice *choice =
-		choose(p->plan->engine, &p->plan->view->layout, gpu, modules, rows_of(modules), modules->columns);
 	struct set set = { .n = 0 };
+	struct sl_asked asked;
 	int ret = 0;
 
 	if (!prefix)
 		return out_of_memory(p->plan);
+	ask(p->plan->model, p->plan->engine, &p->plan->view->layout, gpu, modules, rows_of(modules), modules->columns,
+	    &asked);
+	const struct sl_choice *choice = sl_choose(p->plan->engine->choices, &asked);
 	if (!choice || choice->refused)
 		return refuse(choice, p->plan->engine, modules, gpu, prefix, p->plan->err);
 	if (last->first + last->n - modules->first > SET_MAX)
@@ -407,7 +437,7 @@ static int process_modules(struct process *p, uint32_t m, unsigned n)
 	for (uint32_t i = modules->first; i < last->first + last->n; i++)
 		load(p, i, skip, &set.list[set.n++]);
 	for (unsigned s = 0; s < SL_STEPS_MAX && choice->steps[s].recipe && !ret; s++) {
-		if (has_tensor(&set, choice->steps[s].has))
+		if (!choice->steps[s].has || named(&set, choice->steps[s].has))
 			ret = take_step(p, modules, n, &choice->steps[s], prefix, &set);
 	}
 	p->plan->section = p->loaded.tensors[modules->first].section;
@@ -486,8 +516,11 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 {
 	const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0);
 	const struct sl_weight *row = sl_row_in(engine, &model->arch->stacks[s].weights[r]);
-	struct sl_module module = { .storage = bound->storage, .row = row, .quant = &model->quant };
+	struct sl_module module = {
+		.storage = bound->storage, .row = row, .quant = &model->quant, .fixed = sl_has_input_scale(model, bound)
+	};
 	enum sl_gpu gpu = gpu_of(layout, model->gpu ? (enum sl_gpu)(model->gpu - 1) : SL_SM90);
+	struct sl_asked asked;
 	struct sl_matrix size;
 
 	if (!bound->storage || sl_module_kind(row) == SL_OTHER)
@@ -497,7 +530,8 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 	int ret = module_size(model, engine, layout, s, layer, r, &size, &module.finer, err);
 	if (ret)
 		return ret;
-	const struct sl_choice *choice = choose(engine, layout, gpu, &module, size.rows, size.cols);
+	ask(model, engine, layout, gpu, &module, size.rows, size.cols, &asked);
+	const struct sl_choice *choice = sl_choose(engine->choices, &asked);
 	if (choice && !choice->refused)
 		return 0;
 	return refuse(choice, engine, &module, gpu, row->name, err);
@@ -535,13 +569,57 @@ void sl_process_settle(const struct sl_model *model, const struct sl_engine *eng
 
 /* ---- the manifest ---- */
 
+/* One of the texts of what was done, the first first, without saying the same twice in turn. */
+static void describe_done(struct sl_text *text, const struct sl_done *done,
+			  const char *(*say)(const struct sl_recipe *), const char *between)
+{
+	const struct sl_done *all[SL_STEPS_MAX];
+	char said[1024];
+	unsigned n = 0, len = 0;
+
+	for (; done && n < SL_STEPS_MAX; done = done->before)
+		all[n++] = done;
+	for (unsigned i = n; i-- > 0;) {
+		if (i + 1 < n && say(all[i]->recipe) == say(all[i + 1]->recipe))
+			continue;
+		len += (unsigned)snprintf(said + len, sizeof(said) - len, "%s%s", i + 1 < n ? between : "",
+					  say(all[i]->recipe));
+		len = len < sizeof(said) ? len : sizeof(said) - 1;
+	}
+	sl_text_json_string(text, said);
+}
+
+static const char *name_of(const struct sl_recipe *recipe)
+{
+	return recipe->name;
+}
+
+static const char *what_of(const struct sl_recipe *recipe)
+{
+	return recipe->says;
+}
+
+static const char *arithmetic_of(const struct sl_recipe *recipe)
+{
+	return recipe->arithmetic;
+}
+
 static void describe(struct sl_text *text, const struct sl_output *t)
 {
 	sl_text_json_string(text, t->name);
 	sl_text_printf(text, ": { ");
-	if (t->made) {
-		sl_text_printf(text, "\"recipe\": \"%s\", \"done\": ", t->made->name);
-		sl_text_json_string(text, t->made->says);
+	if (t->kernel) {
+		sl_text_printf(text, "\"kernel\": ");
+		sl_text_json_string(text, t->kernel);
+		sl_text_printf(text, ", ");
+	}
+	if (t->done) {
+		sl_text_printf(text, "\"recipe\": ");
+		describe_done(text, t->done, name_of, " + ");
+		sl_text_printf(text, ", \"done\": ");
+		describe_done(text, t->done, what_of, "; then ");
+		sl_text_printf(text, ", \"arithmetic\": ");
+		describe_done(text, t->done, arithmetic_of, "; then ");
 	} else {
 		sl_text_printf(text, "\"recipe\": null, \"done\": \"as loaded\"");
 	}

@@ -34,6 +34,7 @@ struct sl_module {
 	uint64_t columns; /* of this rank */
 	const struct sl_quant *quant;
 	unsigned finer; /* blocks of scales are this many times smaller than stored */
+	bool fixed;	/* the scales of its inputs are stored */
 };
 
 /* One recipe. Names of tensors within a module, as the recipe calls them: "theirs=ours|…" for what goes in, "ours=theirs|…" for
@@ -44,7 +45,20 @@ struct sl_step {
 	uint64_t align;	       /* sl_post_facts.align */
 	const char *backend;   /* sl_post_facts.backend */
 	const char *has;       /* only where the module has a tensor of that name; NULL: always */
+	bool keeps_shapes;     /* of the tensors that go in, which have the same names: the engine writes in place */
 	const char *elsewhere; /* the recipe's tensors belong to the module of this name beside it; its inputs stay */
+};
+
+/* What the kernel for a module depends on. */
+struct sl_asked {
+	const struct sl_module *module;
+	enum sl_gpu gpu;
+	enum sl_kernels kernels;
+	enum sl_online online;
+	bool spread; /* each rank has some of the experts, whole */
+	int normalises; /* do routers scale the weights of their choice to 1? 1: they do, 0: not, -1: config.json does not say */
+	enum sl_dtype dtype; /* the model's */
+	uint64_t n, k;	     /* rows and columns of this rank's matrix */
 };
 
 struct sl_choice {
@@ -55,17 +69,24 @@ struct sl_choice {
 	unsigned online;  /* bits 1 << enum sl_online; 0: only without */
 	const char *says; /* the engine's own name for the kernel */
 	struct sl_step steps[SL_STEPS_MAX];
-	const char *drops; /* loaded tensors that it no longer has: "a|b" */
-	bool (*when)(const struct sl_module *module, uint64_t n, uint64_t k); /* NULL: always */
-	const char *refused;						      /* why not */
+	const char *drops;			    /* loaded tensors that it no longer has: "a|b" */
+	bool (*when)(const struct sl_asked *asked); /* NULL: always */
+	const char *refused;			    /* why not */
 };
 
+struct sl_bound;
 struct sl_model;
 struct sl_plan;
 struct sl_engine;
 
 /* What a row of an architecture is to who processes it. */
 enum sl_module_kind sl_module_kind(const struct sl_weight *row);
+
+/* The first of the choices that fits; NULL: none. */
+const struct sl_choice *sl_choose(const struct sl_choice *choices, const struct sl_asked *asked);
+
+/* Are scales of a bound module's inputs stored? */
+bool sl_has_input_scale(const struct sl_model *model, const struct sl_bound *bound);
 
 /* The tensors that the engine's architecture has, then processed: for sl_engine.plan. */
 int sl_process_plan(struct sl_plan *plan) SL_MUST_CHECK;

@@ -764,7 +764,8 @@ static int note_module(struct sl_plan *plan, const struct group *g, uint32_t fir
 				    .row = row_of(plan, g, g->first),
 				    .quant = &plan->model->quant,
 				    .part = stack_of(plan, g)->part,
-				    .layer = g->layer };
+				    .layer = g->layer,
+				    .fixed = sl_has_input_scale(plan->model, bound) };
 
 	if (!plan->engine->choices || module.n == 0 || !module.storage)
 		return 0;

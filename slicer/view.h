@@ -17,6 +17,12 @@
 
 struct sl_recipe;
 
+/* What was done to a tensor after it was loaded, the last first. */
+struct sl_done {
+	const struct sl_recipe *recipe; /* post.h */
+	const struct sl_done *before;	/* NULL: nothing */
+};
+
 /* A tensor as the engine holds it. */
 struct sl_output {
 	const char *name;
@@ -24,7 +30,8 @@ struct sl_output {
 	uint64_t len;		       /* bytes */
 	uint64_t off;		       /* of its bytes in the weight file that has it */
 	const struct sl_piece *pieces; /* in that file: piece.off counts from the start of the file */
-	const struct sl_recipe *made;  /* by which recipe (post.h); NULL: as it was loaded */
+	const struct sl_done *done;    /* NULL: as it was loaded */
+	const char *kernel;	       /* for which of the engine's; NULL: nobody asks */
 	uint32_t n_pieces;	       /* 0 for an empty tensor */
 	uint32_t file;		       /* index into sl_view.files */
 	uint32_t section; /* position in execution order: what is before the layers, each layer, what is after */

@@ -159,10 +159,20 @@ static uint64_t groups(const struct sl_marlin *m, uint64_t k)
 	return m->group ? k / m->group : 1;
 }
 
+/* How zero points are packed: along n in each format. */
+static const struct {
+	enum sl_packing zeros;
+	bool turned;
+} packing[SL_N_PACKINGS] = {
+	[SL_FROM_ROWS] = { SL_FROM_WORDS, true },
+	[SL_FROM_WORDS] = { SL_FROM_ROWS, true },
+	[SL_FROM_AWQ] = { SL_FROM_AWQ, false },
+};
+
 int sl_marlin_add_zeros(const struct sl_marlin *m, const struct sl_loaded *zeros)
 {
 	uint64_t n_groups = groups(m, m->k), per_word = 32 / m->bits, words = m->n / per_word;
-	bool beside = m->from == SL_FROM_AWQ;
+	bool beside = m->from != SL_FROM_ROWS; /* a group's in one row */
 	int ret = m->n % per_word ? fail_size(m, zeros->name, "no whole words") : 0;
 
 	if (!ret)
@@ -172,8 +182,8 @@ int sl_marlin_add_zeros(const struct sl_marlin *m, const struct sl_loaded *zeros
 		return ret;
 	struct sl_transform t = sl_post_transform(SL_T_REPACK, members(m), groups(m, m->k_padded),
 						  m->halves * m->n_padded * m->bits / 8);
-	set_repack(&t, m, beside ? SL_FROM_AWQ : SL_FROM_WORDS, SL_TO_ZEROS);
-	t.args.p[SL_REPACK_TURNED] = !beside;
+	set_repack(&t, m, packing[m->from].zeros, SL_TO_ZEROS);
+	t.args.p[SL_REPACK_TURNED] = packing[m->from].turned;
 	add_halves(&t, m, zeros, beside, beside ? n_groups : words, 4 * (beside ? words : n_groups));
 	return add_matrix(m, zeros->name, SL_I32, &t, m->halves * m->n_padded / per_word);
 }

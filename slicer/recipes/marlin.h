@@ -48,7 +48,8 @@ int sl_marlin_check(const struct sl_post *post, const struct sl_loaded *loaded, 
 /* The tiles of a packed matrix, under the loaded tensor's name; checks its shape. */
 int sl_marlin_add_weight(const struct sl_marlin *m, const struct sl_loaded *weight) SL_MUST_CHECK;
 
-/* Its zero points, a row for each group: packed along n in rows [n / 8, groups] (ROWS), or as AWQ packs. */
+/* Its zero points, a row for each group: packed along n in rows [n / 8, groups] (ROWS), in rows [groups, n / 8] (WORDS), or as AWQ
+ * packs. */
 int sl_marlin_add_zeros(const struct sl_marlin *m, const struct sl_loaded *zeros) SL_MUST_CHECK;
 
 /* Its scales: [groups, n], or turned, elements for several columns once. Groups of K whole rows, padded with zeros. */

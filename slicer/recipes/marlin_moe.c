@@ -32,6 +32,9 @@ static int find_experts(const struct sl_post *post, enum sl_packing from, enum s
 	if (from == SL_FROM_AWQ) {
 		k = shape[1];
 		n = shape[2] * packs;
+	} else if (from == SL_FROM_WORDS) {
+		k = shape[1] * packs;
+		n = shape[2];
 	}
 	if (post->facts.act8)
 		return sl_fail(post->plan->err, EINVAL, "%s: scales for activations of 8 bits are not known",
@@ -87,7 +90,7 @@ static int add_biases(const struct experts *x)
 
 /* ---- integers ---- */
 
-/* The order of scales is told by the unpadded intermediate size, w13's too; of compressed-tensors' w2 by its own. */
+/* The order of scales is told by the unpadded intermediate size, w13's too; of w2 by its own, but for AWQ. */
 static enum sl_scale_order order_by(const struct experts *x)
 {
 	return x->w13.group && x->w13.group < x->w13.n ? SL_SCALES_IN_64 : SL_SCALES_IN_32;
@@ -95,7 +98,7 @@ static enum sl_scale_order order_by(const struct experts *x)
 
 static enum sl_scale_order order_of_w2(const struct experts *x)
 {
-	return x->w2.from == SL_FROM_ROWS ? sl_marlin_order(&x->w2) : order_by(x);
+	return x->w2.from == SL_FROM_AWQ ? order_by(x) : sl_marlin_order(&x->w2);
 }
 
 static int add_integer_scales(const struct sl_marlin *m, const char *name, enum sl_scale_order order)
@@ -146,12 +149,23 @@ static int integers(const struct sl_post *post, enum sl_packing from, unsigned b
 	return ret ? ret : add_biases(&x);
 }
 
-int sl_post_marlin_moe_wna16(const struct sl_post *post)
+static int integers_of_any_bits(const struct sl_post *post, enum sl_packing from)
 {
 	if (post->facts.bits != 4 && post->facts.bits != 8)
 		return sl_fail(post->plan->err, EINVAL, "%sw13: elements of %u bits; Marlin has 4 and 8",
 			       SL_ESC(post->prefix), post->facts.bits);
-	return integers(post, SL_FROM_ROWS, post->facts.bits, false);
+	return integers(post, from, post->facts.bits, false);
+}
+
+int sl_post_marlin_moe_wna16(const struct sl_post *post)
+{
+	return integers_of_any_bits(post, SL_FROM_ROWS);
+}
+
+/* auto_gptq.py turns them and goes the same way; a bias that is not stored is gone. */
+int sl_post_marlin_moe_gptq(const struct sl_post *post)
+{
+	return integers_of_any_bits(post, SL_FROM_WORDS);
 }
 
 int sl_post_marlin_moe_awq(const struct sl_post *post)

@@ -35,12 +35,18 @@ static int add_scalar(const struct sl_post *post, const char *name, enum sl_scal
 	return sl_post_one(post, name, SL_F32, &t, NULL, 0);
 }
 
-/* The four that a kernel wants; `w`, `x`: the kinds of those of the weight and of the activations. */
-static int add_globals(const struct sl_post *post, const struct sl_loaded *weight, const struct sl_loaded *input,
-		       enum sl_scalar direct, enum sl_scalar inverse, enum sl_scalar product)
+/* The four that a kernel wants, or the weight's alone where activations are not quantised. */
+static int add_globals(const struct sl_post *post, const char *of_weight, const char *of_input, enum sl_scalar direct,
+		       enum sl_scalar inverse, enum sl_scalar product)
 {
-	int ret = add_scalar(post, "weight_global_scale", direct, weight, NULL);
+	const struct sl_loaded *weight, *input;
+	int ret = need_f32(post, of_weight, &weight);
 
+	if (!ret)
+		ret = add_scalar(post, "weight_global_scale", direct, weight, NULL);
+	if (ret || !sl_post_find(post, of_input))
+		return ret;
+	ret = need_f32(post, of_input, &input);
 	if (!ret)
 		ret = add_scalar(post, "input_global_scale", direct, input, NULL);
 	if (!ret)
@@ -51,23 +57,14 @@ static int add_globals(const struct sl_post *post, const struct sl_loaded *weigh
 /* compressed-tensors stores divisors. */
 int sl_post_nvfp4_global_ct(const struct sl_post *post)
 {
-	const struct sl_loaded *weight, *input;
-	int ret = need_f32(post, "weight_global_scale", &weight);
-
-	if (!ret)
-		ret = need_f32(post, "input_global_scale", &input);
-	return ret ? ret
-		   : add_globals(post, weight, input, SL_SCALAR_INVERSE_MAX, SL_SCALAR_MAX, SL_SCALAR_INVERSE_PRODUCT);
+	return add_globals(post, "weight_global_scale", "input_global_scale", SL_SCALAR_INVERSE_MAX, SL_SCALAR_MAX,
+			   SL_SCALAR_INVERSE_PRODUCT);
 }
 
 int sl_post_nvfp4_global_modelopt(const struct sl_post *post)
 {
-	const struct sl_loaded *weight, *input;
-	int ret = need_f32(post, "weight_scale_2", &weight);
-
-	if (!ret)
-		ret = need_f32(post, "input_scale", &input);
-	return ret ? ret : add_globals(post, weight, input, SL_SCALAR_MAX, SL_SCALAR_INVERSE_MAX, SL_SCALAR_PRODUCT);
+	return add_globals(post, "weight_scale_2", "input_scale", SL_SCALAR_MAX, SL_SCALAR_INVERSE_MAX,
+			   SL_SCALAR_PRODUCT);
 }
 
 /* ---- scales of groups ---- */

@@ -137,6 +137,30 @@ static int experts(const struct sl_post *post, enum sl_quant_kind kind)
 	return ret;
 }
 
+/* vLLM rounds an expert's sizes up to whole blocks: not compared. */
+int sl_post_online_moe_block(const struct sl_post *post)
+{
+	static const char *const names[] = { "w13", "w2" }, *const scales[] = { "w13_scale", "w2_scale" };
+	const struct grain grain = { SL_QUANT_BLOCK, post->facts.block[0], post->facts.block[1] };
+	const struct sl_loaded *w;
+	int ret = 0;
+
+	for (unsigned i = 0; i < 2 && !ret; i++) {
+		ret = sl_post_need(post, names[i], 3, &w);
+		if (!ret && (grain.rows == 0 || grain.cols == 0 || w->shape[1] % grain.rows ||
+			     w->shape[2] % grain.cols || (i == 0 && w->shape[1] / 2 % grain.rows)))
+			ret = sl_fail(post->plan->err, EINVAL,
+				      "%s%s: %llu x %llu are no whole blocks of %llu x %llu, to which vLLM pads them",
+				      SL_ESC(post->prefix), names[i], (unsigned long long)w->shape[1],
+				      (unsigned long long)w->shape[2], (unsigned long long)grain.rows,
+				      (unsigned long long)grain.cols);
+		if (!ret)
+			ret = quantise(post, w, &grain, scales[i],
+				       SL_SHAPE(w->shape[0], w->shape[1] / grain.rows, w->shape[2] / grain.cols));
+	}
+	return ret;
+}
+
 int sl_post_online_moe_tensor(const struct sl_post *post)
 {
 	return experts(post, SL_QUANT_TENSOR);

@@ -26,6 +26,7 @@ exec tests/run.sh \
 	"tests/engines/load.sh saved/llama3 llama_cpp_load.py llama-models llama-cpp-python" \
 	"tests/engines/load.sh saved/qwen2 llama_cpp_load.py llama-cpp-python" \
 	"tests/engines/load.sh saved/qwen3 llama_cpp_load.py llama-cpp-python" \
+	"tests/engines/states.sh" \
 	"tests/engines/no_reader.sh serverlessllm" \
 	"tests/engines/no_reader.sh sglang" \
 	"tests/engines/vllm.sh llama 1" \

@@ -18,6 +18,7 @@ trap 'exit 1' HUP INT TERM
 packages='
 airllm            airllm        airllm==4.0.0 accelerate==1.15.0
 gguf              gguf          gguf==0.19.0
+humming-kernels   humming       humming-kernels==0.1.17
 gpt-oss           gpt_oss       --ignore-requires-python gpt-oss==0.0.9
 llama-cpp-python  llama_cpp     llama-cpp-python==0.3.36 diskcache==5.6.3
 llama-models      llama_models  --no-build-isolation llama-models==0.3.0 fairscale==0.4.13

@@ -31,23 +31,28 @@ CUT = "qwen3-235b-a22b-fp8 --head-dim 128 --moe-inter 384"
 # Family (and arguments of gen.py), layout of kernel/, rank; a layout that must be refused has no rank, and a part of the reason.
 CASES = [
     ("llama-3.1-8b", "tp2", 1), ("llama-3.1-8b", "tp2-fp8", 1), ("llama-3.1-8b", "tp2-fp8c", 0), ("llama-3.1-8b", "tp2-fp8-kn", 0),
-    ("llama-3.1-8b", "tp2-fp8b", "approximate quotient"),
+    ("llama-3.1-8b", "tp2-fp8b-triton", 1), ("llama-3.1-8b", "tp2-fp8b-sm100", "packed scales"),
     ("llama-3.1-8b-fp8", "tp2", 1), ("llama-3.1-8b-fp8", "tp2-kn", 0), ("llama-3.1-8b-fp8", "tp2-gfx942", 0),
-    ("llama-3.1-8b-fp8", "tp2-marlin", 1), ("llama-3.1-8b-fp8", "tp1-sm80", 0),
-    ("llama-3.1-8b-fp8-dynamic", "tp2", 1), ("llama-3.1-8b-fp8-dynamic", "tp2-sm80", 1),
+    ("llama-3.1-8b-fp8", "tp2-marlin", 1), ("llama-3.1-8b-fp8", "tp1-sm80", "Humming"), ("llama-3.1-8b-fp8", "tp1-marlin-sm80", 0),
+    ("llama-3.1-8b-fp8-modelopt", "tp2-sm80", 1),
+    ("llama-3.1-8b-fp8-dynamic", "tp2", 1), ("llama-3.1-8b-fp8-dynamic", "tp2-marlin-sm80", 1),
+    ("llama-3.1-405b-fp8", "tp2", 1), ("llama-3.1-405b-fp8", "tp2-sm80", "twice"),
     ("llama-3.1-8b-w8a8", "tp2", 1), ("llama-3.1-8b-w8a8-static", "tp2-sm80", 0), ("llama-3.1-8b-w8a8", "tp1-sm100", "no INT8 kernels"),
     ("llama-3.1-8b-w4a16", "tp2", "Machete"), ("llama-3.1-8b-w4a16", "tp2-marlin", 1), ("llama-3.1-8b-w4a16", "tp1-sm89", 0),
     ("qwen2.5-7b-instruct-gptq-int4", "tp2-marlin", 1), ("qwen2.5-7b-instruct-awq", "tp1-sm80", 0),
-    ("llama-3.1-8b-nvfp4", "tp2", 1), ("llama-3.1-8b-nvfp4", "tp2-sm100", 1), ("llama-3.1-8b-nvfp4-modelopt", "tp1", 0),
-    ("deepseek-v3", "tp2", "DeepGEMM"), ("deepseek-v3", "tp2-triton", 1), ("deepseek-v2-lite", "tp2-sm80", 1),
-    ("qwen3-235b-a22b-fp8", "tp1-flashinfer", 0), ("qwen3-235b-a22b-fp8", "tp1-trtllm-sm100", 0), ("qwen3-235b-a22b-fp8", "tp1-sm80", 0),
-    (CUT, "tp2-marlin", 1), (CUT, "tp2-flashinfer", 1), (CUT, "tp2-trtllm-sm100", 0), (CUT, "tp2-triton", 1),
-    (CUT, "tp2-sm80", "no kernel there takes the finer blocks"),
-    ("qwen3-30b-a3b", "tp2-sm100", 1), ("qwen3-30b-a3b", "tp2-flashinfer", 0), ("qwen3-30b-a3b", "tp2-fp8", 0), ("qwen3-30b-a3b", "tp2-fp8c", 1),
+    ("llama-3.1-8b-nvfp4", "tp2", "Humming"), ("llama-3.1-8b-nvfp4", "tp2-marlin", 1), ("llama-3.1-8b-nvfp4", "tp2-sm100", 1),
+    ("llama-3.1-8b-nvfp4-modelopt", "tp1-sm89", 0),
+    ("deepseek-v3", "tp2", "DeepGEMM"), ("deepseek-v3", "tp2-triton", 1), ("deepseek-v3", "tp2-sm89", "Marlin"), ("deepseek-v2-lite", "tp2-sm80", 1),
+    ("qwen3-235b-a22b-fp8", "tp1-triton", 0), ("qwen3-235b-a22b-fp8", "tp1-sm80", 0), ("qwen3-235b-a22b-fp8", "tp1-cutlass", "not known"),
+    (CUT, "tp2-marlin", 1), (CUT, "tp2-triton", 1), (CUT, "tp2-sm80", "no kernel there takes the finer blocks"),
+    ("qwen3-30b-a3b", "tp2-sm100", 1), ("qwen3-30b-a3b", "tp2-flashinfer", 0), ("qwen3-30b-a3b", "tp2-fp8", 0), ("qwen3-30b-a3b --experts 16", "tp2-fp8c", 1),
+    ("mixtral-8x7b", "tp2-sm100", "by the router"), ("mixtral-8x7b", "tp2-trtllm-sm100", 1),
     ("gpt-oss-20b", "tp2", "Triton"), ("gpt-oss-20b", "tp2-marlin", 1), ("gpt-oss-20b", "tp2-sm100", 0),
-    ("glm-4.5-fp8", "tp2-sm80", 1), ("minimax-m3-mxfp8", "tp2", 1), ("kimi-k3", "tp2-marlin", 0),
-    ("qwen3-235b-a22b-nvfp4-modelopt", "tp2", 1), ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-sm100", 0),
-    ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-cutlass-sm100", 0), ("deepseek-v4-flash", "tp2", "has not been compared"),
+    ("glm-4.5-fp8", "tp2-sm80", "Humming"), ("glm-4.5-fp8", "tp2-marlin", 1), ("minimax-m3-mxfp8", "tp2", "Humming"),
+    ("minimax-m3-mxfp8", "tp2-sm80", 1), ("kimi-k3", "tp2-marlin", 0),
+    ("qwen3-235b-a22b-nvfp4-modelopt", "tp2", "Humming"), ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-sm89", 1),
+    ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-sm100", 0), ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-cutlass-sm100", 0),
+    ("deepseek-v4-flash", "tp2", "has not been compared"),
 ]
 
 
@@ -97,6 +102,8 @@ class Rank:
         self.whole = self if self.tp == 1 else Rank(family, "tp1", 0) if "fp8" in layout else None
         self.dtype = "bfloat16" if self.text.get("torch_dtype", self.text.get("dtype")) == "bfloat16" else "float16"
         self.marlin = bool(NVIDIA_MARLIN.search(layout))
+        apart = pathlib.Path(source(family)) / "hf_quant_config.json"
+        self.method = "modelopt" if apart.exists() else self.config.get("quantization_config", {}).get("quant_method")
 
     def widths(self, prefix, n):
         if prefix.endswith("qkv_proj."):
@@ -133,7 +140,7 @@ def fp8_tensor(r, prefix, m):
 
 
 def fp8_channel(r, prefix, m):
-    return {"weight": m["weight"], "weight_scale": m["weight_scale"]}, {"weight"}
+    return {k: v for k, v in m.items() if k != "bias"}, {"weight"}
 
 
 def zero_bias(r, n):
@@ -160,11 +167,14 @@ def marlin_fp8(r, prefix, m):
     scale = "weight_scale_inv" if "weight_scale_inv" in m else "weight_scale"
     n = m["weight"].shape[0]
     p = {"dtype": r.dtype, "block": r.block() if scale.endswith("inv") else None, "logical_widths": r.widths(prefix, n)}
-    o = twin.fp8_marlin({"weight": m["weight"], "weight_scale": m[scale], "bias": zero_bias(r, n)}, p)
+    weight, scales = m["weight"], m[scale]
+    # Schemes that make one scale of several before they ask which kernel it is for.
+    if scale == "weight_scale" and scales.ndim < 2 and (r.method == "modelopt" or r.method == "compressed-tensors" and r.gpu != "sm80"):
+        made = twin.tensor_strategy({"weight": weight, "weight_scale": scales}, {"logical_widths": r.widths(prefix, n)})
+        weight, scales, p["logical_widths"] = made["weight"].T, made["weight_scale"], [n]
+    o = twin.fp8_marlin({"weight": weight, "weight_scale": scales, "bias": zero_bias(r, n)}, p)
     made = {"weight": o["weight"], scale: o["weight_scale"]}
-    if "input_scale" in m:
-        made["input_scale"] = m["input_scale"]
-    return made, set()
+    return made | {k: v for k, v in m.items() if k == "input_scale_ub"}, set()
 
 
 def marlin_integers(r, prefix, m):
@@ -200,10 +210,14 @@ def mxfp8(r, prefix, m):
 
 
 def online(r, prefix, m):
+    if "fp8b" in r.layout:
+        return twin.online_block(m, {"block": [128, 128]}), set()
     whole = r.whole.arrays.get(prefix + "weight")
     if "fp8c" not in r.layout:
         s = twin.amax(whole).reshape(1) / np.float32(448)
-        return {"weight": twin.static_quant(twin.wide(m["weight"]), s[0]), "weight_scale": s}, {"weight"}
+        q = twin.static_quant(twin.wide(m["weight"]), s[0])
+        rows, cols = -q.shape[0] % 16, -q.shape[1] % 16  # CUTLASS pads them
+        return {"weight": np.pad(q, ((0, rows), (0, cols))), "weight_scale": s}, {"weight"}
     source = whole if whole.shape[0] == m["weight"].shape[0] and whole.shape != m["weight"].shape else m["weight"]
     _, s = twin.row_quant(source)
     q = twin.e4m3(np.clip(twin.wide(m["weight"]) / s, np.float32(-448), np.float32(448)))
@@ -253,17 +267,19 @@ def experts(r, prefix, m):
         i["w13_scale_2"], i["w2_scale_2"] = m["w13_weight_scale_2"][:, 0], m["w2_weight_scale_2"]
         i["a13_scale"], i["a2_scale"] = m["w13_input_scale"], m["w2_input_scale"]
         if r.gpu != "sm100" or r.marlin:
-            o = twin.moe_nvfp4_marlin(i, p)
-            return held({**o, "a13_scale": i["a13_scale"], "a2_scale": i["a2_scale"]}, names), set()
-        if "cutlass" in r.layout:
-            return held(twin.nvfp4_moe(i, {**p, "backend": "VLLM_CUTLASS"}), names), set()
-        return held({**twin.trtllm_nvfp4(i, p), "w13_scale_2": i["w13_scale_2"], "w2_scale_2": i["w2_scale_2"]}, names), set()
+            return held(twin.moe_nvfp4_marlin(i, p), names), set()
+        o = twin.nvfp4_moe(i, {**p, "backend": "VLLM_CUTLASS"}) if "cutlass" in r.layout else twin.trtllm_nvfp4(i, p)
+        o["w13_scale_2"], o["w2_scale_2"] = i["w13_scale_2"] * o["a13_scale"], i["w2_scale_2"] * o["a2_scale"]
+        if "cutlass" not in r.layout:
+            o["g1_scale_c"] = o["w13_scale_2"] * (np.float32(1) / o["a2_scale"])
+        return held(o, names), set()
     if r.dtypes[prefix + "w13_weight"] in ("BF16", "F16"):
         if "-fp8" in r.layout:
             return stacked_online(r, prefix, m)
         if "flashinfer" in r.layout:
             return {"w13_weight": twin.w31(i["w13"]), "w2_weight": i["w2"]}, set()
-        return held(twin.trtllm_bf16(i, p), names) if r.gpu == "sm100" else m, set()
+        o = {k: v.reshape(i[k].shape) for k, v in twin.trtllm_bf16(i, p).items()} if r.gpu == "sm100" else {}  # in place
+        return held(o, names) if o else m, set()
     if r.dtypes[prefix + "w13_weight"] == "U8":
         o = twin.trtllm_gpt_oss(i, p) if r.gpu == "sm100" else twin.moe_mxfp4_marlin({"w13_bias": np.zeros((1, 32), np.uint16), "w2_bias": np.zeros((1, 32), np.uint16), **i}, p)
         return held({k: v for k, v in o.items() if not k.endswith("bias") or k in m}, names), set()
@@ -296,7 +312,7 @@ def handler(r, prefix, m):
             return marlin_fp8
         return fp8_tensor if m["weight_scale"].ndim < 2 else fp8_channel
     # Qwen3's router is a linear layer like others: vLLM gives it the configuration of quantisation (qwen3_moe.py).
-    if re.search(r"-fp8c?(-|$)", r.layout) and prefix.endswith(("_proj.", ".fc1.", ".fc2.", "experts.gate.")):
+    if re.search(r"-fp8[bc]?(-|$)", r.layout) and prefix.endswith(("_proj.", ".fc1.", ".fc2.", "experts.gate.")):
         return online
     return None
 
@@ -318,7 +334,7 @@ def expected(r):
             made = {**made, "e_score_correction_bias": m["e_score_correction_bias"]}
         if prefix.endswith("kv_b_proj."):
             extra, more = latent(r, prefix, m)
-            above = prefix[:-len("kv_b_proj.")] + "mla_attn."
+            above = prefix[:-len("kv_b_proj.")] + "mla_attn.mla_attn."
             want.update({above + k: v for k, v in extra.items()})
             views |= {above + k for k in more}
         want.update({prefix + k: v for k, v in made.items()})

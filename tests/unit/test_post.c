@@ -106,7 +106,8 @@ static void expect_all_refused(const struct refusal *list, size_t n)
 Test(post, nvfp4)
 {
 	static const struct refusal list[] = {
-		{ "nvfp4_global_ct", { T("weight_global_scale", F32, 3) }, NO_FACTS, "m. has no 'input_global_scale'" },
+		{ "nvfp4_global_ct", { T("other", F32, 3) }, NO_FACTS, "m. has no 'weight_global_scale'" },
+		{ "nvfp4_global_ct", { T("weight_global_scale", F32, 3), T("input_global_scale", BF16, 3) }, NO_FACTS, "m.: 'input_global_scale' is no F32 scale" },
 		{ "nvfp4_global_ct", { T("weight_global_scale", BF16, 3) }, NO_FACTS, "m.: 'weight_global_scale' is no F32 scale" },
 		{ "nvfp4_global_modelopt", { T("weight_scale_2", F32, 0) }, NO_FACTS, "m.: 'weight_scale_2' is no F32 scale" },
 		{ "swizzle_nvfp4", { T("scale", F32, 8, 8) }, NO_FACTS, "m. has no 'scale' of bytes in 2 or 3 dimensions" },
@@ -114,6 +115,10 @@ Test(post, nvfp4)
 		{ "swizzle_mxfp4", { T("other", U8, 8, 8) }, NO_FACTS, "m. has no 'scale' of bytes in 2 or 3 dimensions" },
 		{ "nvfp4_pad", { T("weight", F8_E4M3, 8, 8) }, { .align = 32 }, "m.: 'weight' of F8_E4M3, padded to multiples of 32" },
 		{ "nvfp4_pad", { T("weight", U8, 8, 8) }, { .align = 33 }, "m.: 'weight' of U8, padded to multiples of 33" },
+		{ "nvfp4_moe_alphas", { T("w13_scale_2", F32, 4), T("a13_scale", F32, 4), T("w2_scale_2", F32, 3) }, NO_FACTS, "m.w2_scale_2: 3 numbers for 4 experts" },
+		{ "nvfp4_moe_alphas", { T("w13_scale_2", BF16, 4) }, NO_FACTS, "m.w13_scale_2 is not one F32 number an expert" },
+		{ "nvfp4_moe_alphas", { T("w13_scale_2", F32, 4) }, NO_FACTS, "m. has no 'a13_scale'" },
+		{ "online_moe_block", { T("w13", BF16, 2, 384, 128), T("w2", BF16, 2, 128, 192) }, { .block = { 128, 128 } }, "m.w13: 384 x 128 are no whole blocks of 128 x 128, to which vLLM pads them" },
 	};
 
 	expect_all_refused(list, LEN(list));

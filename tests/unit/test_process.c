@@ -1,12 +1,16 @@
 /*
  * test_process.c - the lists of what engines do to modules: every recipe that they name is there, every row can be reached, and
- * what is refused says why. What they come to is compared in tests/kernel/view.py and tests/oracle.
+ * what is refused says why; and vLLM takes the same kernels. What they come to is compared in tests/kernel/view.py and engine.py,
+ * and in tests/oracle.
  */
 #include "slicer/engine.h"
 #include "slicer/post.h"
 #include "slicer/process.h"
 
 #include <criterion/criterion.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 TestSuite(process, .timeout = 60);
@@ -56,4 +60,146 @@ Test(process, formats)
 			cr_expect(c->storage, "%s of %s", (*storage)->name, (*scheme)->method);
 		}
 	}
+}
+
+/* ---- choices.tsv: the kernels that vLLM itself takes (tests/kernel/choices.py) ---- */
+
+/* What it calls them, and what we say. */
+static const struct {
+	const char *theirs, *ours;
+} kernels[] = {
+	{ "CutlassFP8ScaledMMLinearKernel", "CUTLASS" },
+	{ "CutlassFp8BlockScaledMMKernel", "CUTLASS" },
+	{ "CutlassInt8ScaledMMLinearKernel", "CUTLASS" },
+	{ "CutlassNvFp4LinearKernel", "CUTLASS or FlashInfer" },
+	{ "FlashInferCuteDslNvFp4LinearKernel", "CUTLASS or FlashInfer" },
+	{ "FlashInferCutlassNvFp4LinearKernel", "CUTLASS or FlashInfer" },
+	{ "FlashInferFP8ScaledMMLinearKernel", "FlashInfer" },
+	{ "FlashInferFp8DeepGEMMDynamicBlockScaledKernel", "DeepGEMM" },
+	{ "MarlinFP8ScaledMMLinearKernel", "Marlin" },
+	{ "MarlinLinearKernel", "Marlin" },
+	{ "MarlinMxFp4LinearKernel", "Marlin" },
+	{ "MarlinMxfp8LinearKernel", "Marlin" },
+	{ "MarlinNvFp4LinearKernel", "Marlin" },
+	{ "TritonFp8BlockScaledMMKernel", "Triton" },
+	{ "FLASHINFER_CUTLASS", "FlashInfer CUTLASS" },
+	{ "FLASHINFER_TRTLLM", "FlashInfer TRT-LLM" },
+	{ "FLASHINFER_TRTLLM_MXFP4_BF16", "FlashInfer TRT-LLM" },
+	{ "MARLIN", "Marlin" },
+	{ "TRITON", "Triton" },
+	{ "VLLM_CUTLASS", "CUTLASS" },
+};
+
+enum { GPU, FORMAT, KIND, ONLINE, DTYPE, ROWS, COLS, MARKS, KERNELS, N_FIELDS = KERNELS + 6 };
+
+static const enum sl_kernels words[] = { SL_KERNELS_AUTO,   SL_KERNELS_MARLIN,	   SL_KERNELS_CUTLASS,
+					 SL_KERNELS_TRITON, SL_KERNELS_FLASHINFER, SL_KERNELS_TRTLLM };
+
+static bool has_mark(const char *marks, const char *mark)
+{
+	size_t len = strlen(mark);
+
+	for (const char *at = strstr(marks, mark); at; at = strstr(at + 1, mark)) {
+		if ((at == marks || at[-1] == ',') && (at[len] == ',' || at[len] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+/* Of a scheme that has the format: the first one, or compressed-tensors. */
+static const struct sl_storage *find_storage(const char *name, bool compressed, struct sl_quant *quant)
+{
+	for (const struct sl_scheme *const *scheme = sl_schemes; *scheme; scheme++) {
+		for (const struct sl_storage *const *s = (*scheme)->storages; *s; s++) {
+			quant->scheme = *scheme;
+			if (strcmp((*s)->name, name) == 0 &&
+			    (!compressed || strcmp((*scheme)->method, "compressed-tensors") == 0))
+				return *s;
+		}
+	}
+	cr_assert_fail("no format '%s'", name);
+	return NULL;
+}
+
+static enum sl_online online_of(const char *name)
+{
+	return !*name			   ? SL_ONLINE_NONE
+	       : strcmp(name, "fp8") == 0  ? SL_ONLINE_TENSOR
+	       : strcmp(name, "fp8c") == 0 ? SL_ONLINE_CHANNEL
+					   : SL_ONLINE_BLOCK;
+}
+
+/* The choice for a line and a word. */
+static const struct sl_choice *choose(char *const *field, enum sl_kernels word)
+{
+	static const struct sl_weight linear = { .name = "mlp.up_proj" }, expert = { .name = "mlp.experts.%e.up_proj" };
+	const char *marks = field[MARKS];
+	struct sl_quant quant = { .weight_only = has_mark(marks, "weight_only"),
+				  .bits = has_mark(marks, "bits8") ? 8 : 4,
+				  .asymmetric = has_mark(marks, "asymmetric") };
+	struct sl_module module = { .row = strcmp(field[KIND], "linear") == 0 ? &linear : &expert,
+				    .quant = &quant,
+				    .finer = has_mark(marks, "finer") ? 2 : 1,
+				    .fixed = has_mark(marks, "fixed") };
+	int gpu = sl_gpu_find(field[GPU], strlen(field[GPU]));
+
+	cr_assert_geq(gpu, 0, "%s", field[GPU]);
+	module.storage = find_storage(field[FORMAT], has_mark(marks, "compressed"), &quant);
+	return sl_choose(sl_engines[SL_KERNEL].choices,
+			 &(struct sl_asked){ .module = &module,
+					     .gpu = (enum sl_gpu)gpu,
+					     .kernels = word,
+					     .online = online_of(field[ONLINE]),
+					     .spread = has_mark(marks, "ep"),
+					     .normalises = !has_mark(marks, "unnormalised"),
+					     .dtype = strcmp(field[DTYPE], "F16") == 0 ? SL_F16 : SL_BF16,
+					     .n = strtoull(field[ROWS], NULL, 10),
+					     .k = strtoull(field[COLS], NULL, 10) });
+}
+
+static bool is_said(const char *theirs, const char *ours)
+{
+	for (unsigned i = 0; i < SL_COUNT(kernels); i++) {
+		if (strcmp(kernels[i].theirs, theirs) == 0)
+			return strcmp(kernels[i].ours, ours) == 0;
+	}
+	return false;
+}
+
+/* A kernel of vLLM's that is not served is refused; what is served is the one that it takes. Plain linear layers are the same
+ * for all kernels, and what vLLM does not start with makes no difference where nothing is done to weights. */
+static void check_line(char *const *field, unsigned *served)
+{
+	for (unsigned w = 0; w < SL_COUNT(words); w++) {
+		const struct sl_choice *choice = choose(field, words[w]);
+		if (!choice || choice->refused)
+			continue;
+		*served += 1;
+		cr_expect(is_said(field[KERNELS + w], choice->says),
+			  "%s %s %s %s %s %sx%s [%s], word %u: vLLM takes %s, we %s", field[GPU], field[FORMAT],
+			  field[KIND], field[ONLINE], field[DTYPE], field[ROWS], field[COLS], field[MARKS], w,
+			  field[KERNELS + w], choice->says);
+	}
+}
+
+Test(process, the_engine_takes_the_same_kernels)
+{
+	const char *root = getenv("RANKFS_TEST_DATA");
+	char path[PATH_MAX], line[512], *field[N_FIELDS];
+	unsigned lines = 0, served = 0;
+
+	snprintf(path, sizeof(path), "%s/choices.tsv", root ? root : "tests/unit/data");
+	FILE *file = fopen(path, "r");
+	cr_assert(file, "%s", path);
+	while (fgets(line, sizeof(line), file)) {
+		char *rest = line;
+		line[strcspn(line, "\n")] = '\0';
+		for (unsigned i = 0; i < N_FIELDS; i++)
+			cr_assert(field[i] = strsep(&rest, "\t"), "line %u has %u fields", lines + 1, i);
+		check_line(field, &served);
+		lines++;
+	}
+	fclose(file);
+	cr_expect_gt(lines, 1000);
+	cr_expect_gt(served, 2500, "of %u lines only %u kernels are served", lines, served);
 }

@@ -372,7 +372,7 @@ Test(sglang, GPTQ_without_zeros_and_groups)
 	opened();
 	struct sl_view *view = checkpoint_view(model, "sglang/tp1", 0, 0);
 	const struct sl_output *out = sl_view_find(view, ATTN "qkv_proj.qweight");
-	cr_assert(out && out->made && strcmp(out->made->name, "marlin_gptq") == 0);
+	cr_assert(out && out->done && strcmp(out->done->recipe->name, "marlin_gptq") == 0);
 	cr_expect(out->n_dims == 2 && out->shape[0] == 8 && out->shape[1] == 384 * 4);
 	cr_expect_null(sl_view_find(view, ATTN "qkv_proj.qzeros"));
 	cr_expect_null(sl_view_find(view, ATTN "qkv_proj.g_idx"));
