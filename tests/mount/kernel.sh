@@ -3,12 +3,13 @@
 # file, and the next one is served.
 . "$(dirname "$0")/lib.sh"
 
-# family FAMILY DIRECTORY…: each of its weight files, in every way.
+# family "FAMILY ARGUMENT…" DIRECTORY…: each of its weight files, in every way.
 family()
 {
 	local directory file how
 	rm -rf "$source"
-	"$PYTHON" "$root/tests/zoo/gen.py" "$1" "$source" --tiny --fill >/dev/null
+	# shellcheck disable=SC2086 # the arguments are several words
+	"$PYTHON" "$root/tests/zoo/gen.py" $1 "$source" --tiny --fill >/dev/null
 	for options in stage=64M stage=off; do
 		mount_rankfs -o $options
 		for directory in "${@:2}"; do
@@ -25,7 +26,7 @@ family()
 
 family llama-3.1-8b-fp8 kernel/tp2/rank-1 kernel/tp2-kn/rank-0 kernel/tp2-marlin/rank-1
 family qwen2.5-7b-instruct-gptq-int4 kernel/tp2-marlin/rank-1 sglang/tp1
-family qwen3-30b-a3b kernel/tp2-fp8c/rank-1 kernel/tp2-sm100/rank-0
+family 'qwen3-30b-a3b --experts 16' kernel/tp2-fp8c/rank-1 kernel/tp2-sm100/rank-0
 family deepseek-v3 kernel/tp2-triton/rank-1
 
 # A scale that is not positive: said with its module, before a byte of what depends on it.
