@@ -232,7 +232,9 @@ static int lookup_layout(struct tree *tree, struct node *engine, const char *nam
 	return rc;
 }
 
-int tree_lookup(struct tree *tree, struct node *dir, const char *name, struct node **out, struct sl_error *err)
+/* `inside` is what is wanted of it, for the reason why it is refused. */
+static int lookup(struct tree *tree, struct node *dir, const char *name, const char *inside, struct node **out,
+		  struct sl_error *err)
 {
 	const struct listing *listing;
 	char path[512];
@@ -244,13 +246,18 @@ int tree_lookup(struct tree *tree, struct node *dir, const char *name, struct no
 	if (*out)
 		return 0;
 	if (dir->dir->kind == DIR_ROOT || dir->dir->kind == DIR_ENGINE)
-		rc = engine_refused(tree, dir->dir, name, err);
+		rc = engine_refused(tree, dir->dir, name, inside, err);
 	if (rc)
 		return rc;
 	if (dir->dir->kind == DIR_ENGINE)
 		return lookup_layout(tree, dir, name, out, err);
 	return sl_fail(err, ENOENT, "there is no '%s' in %s", SL_ESC(name),
 		       dir == tree->root ? "the tree" : SL_ESC(tree_node_path(dir, path, sizeof(path))));
+}
+
+int tree_lookup(struct tree *tree, struct node *dir, const char *name, struct node **out, struct sl_error *err)
+{
+	return lookup(tree, dir, name, "", out, err);
 }
 
 int tree_path(struct tree *tree, const char *path, struct node **out, struct sl_error *err)
@@ -270,7 +277,7 @@ int tree_path(struct tree *tree, const char *path, struct node **out, struct sl_
 		path += len + (path[len] == '/');
 		if (len == 0 || strcmp(name, ".") == 0)
 			continue;
-		rc = tree_lookup(tree, node, name, &node, err);
+		rc = lookup(tree, node, name, path, &node, err);
 		if (rc)
 			return rc;
 	}

@@ -149,8 +149,9 @@ int fill_layout(struct filling *filling, const char *name, const struct sl_layou
 		struct sl_error *err) SL_MUST_CHECK;
 /* Does the tree show that engine? One that can hold the model, in the layout of the options if they say one. */
 bool shows_engine(const struct tree *tree, const struct sl_engine *engine);
-/* Is `name` the directory of an engine inside `dir` that cannot be had? -EINVAL with the reason. */
-int engine_refused(const struct tree *tree, const struct dir *dir, const char *name,
+/* Is `name` the directory of an engine inside `dir` that cannot be had? -EINVAL with the reason, for the layout that `inside` begins
+ * with, the path that is wanted there. */
+int engine_refused(const struct tree *tree, const struct dir *dir, const char *name, const char *inside,
 		   struct sl_error *err) SL_MUST_CHECK;
 /* sl_layout_check(), which looks at every tensor, asked once for each of an engine's usual layouts. */
 int tree_check_layout(const struct tree *tree, const struct sl_engine *engine, const struct sl_layout *layout,

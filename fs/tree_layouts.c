@@ -190,11 +190,21 @@ static int add_engines_inside(struct filling *filling, const struct sl_engine *a
 	return rc;
 }
 
-int engine_refused(const struct tree *tree, const struct dir *dir, const char *name, struct sl_error *err)
+int engine_refused(const struct tree *tree, const struct dir *dir, const char *name, const char *inside,
+		   struct sl_error *err)
 {
 	const struct sl_engine *engine = engine_inside(dir->engine, name);
+	struct sl_error unused = SL_ERROR_INIT;
+	char layout_name[SL_LAYOUT_NAME_MAX];
+	struct sl_layout layout;
 
-	return engine ? check_engine(tree, engine, err) : sl_engine_check_release(name, err);
+	if (!engine)
+		return sl_engine_check_release(name, err);
+	snprintf(layout_name, sizeof(layout_name), "%.*s", (int)strcspn(inside, "/"), inside);
+	if (check_engine(tree, engine, &unused) && is_let_through(tree, engine) &&
+	    !sl_layout_parse(&layout, engine, layout_name) && tree_check_layout(tree, engine, &layout, err))
+		return -EINVAL;
+	return check_engine(tree, engine, err);
 }
 
 static int add_source(struct filling *filling, struct sl_error *err)

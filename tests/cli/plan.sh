@@ -104,6 +104,11 @@ grep -q "^# deepseek/mp2/tokenizer.json, 0 bytes" out || fail "no tokenizer"
 ! grep -q "config.json\|notes" out || fail "more than the converter leaves"
 fails 32 "'tp2' is no layout: mp8, mp32, mp8-fp8 are some" "$RANKFS" plan model deepseek/tp2
 prints "^# deepseek/mp2/model0-mp2.safetensors" "$RANKFS" plan model deepseek -o tp=2
+# Not one layout of an engine: the reason is that of the one that is asked for.
+model deepseek-r1-awq
+fails 32 "kernel/tp1: self_attn.q_a_proj: AWQ for sm90: .* add -marlin to the layout" "$RANKFS" plan model kernel/tp1
+fails 32 "kernel/tp2-marlin: self_attn.kv_b_proj: AWQ for sm90: .* identity matrix" "$RANKFS" plan model kernel/tp2-marlin
+fails 32 "kernel/tp1-sm80: self_attn.kv_b_proj: AWQ for sm80: .* identity matrix" "$RANKFS" cat model kernel/tp1-sm80/rank-0/x
 model gpt-oss-20b
 prints "^# gpt-oss/model.safetensors, " "$RANKFS" plan model gpt-oss
 

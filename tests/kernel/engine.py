@@ -166,7 +166,7 @@ def replace_cuda():
     # What layers name for later, and nothing of it is called here.
     known = type(torch.ops._C).__getattr__
     type(torch.ops._C).__getattr__ = lambda self, name: there(known, self, name)
-    torch.accelerator.current_device_index = torch.cuda.current_device = lambda: 0
+    torch.accelerator.current_device_index = torch.cuda.current_device = lambda: "cpu"
     torch.Tensor.cuda = lambda self, *a, **k: self
     ops.scaled_fp8_quant = scaled_fp8_quant
     ops.gptq_marlin_repack = torch.ops._C.gptq_marlin_repack = repack_gptq
