@@ -116,6 +116,11 @@ static bool is_symmetric(const struct sl_asked *asked)
 	return !asked->module->quant->asymmetric;
 }
 
+static bool is_symmetric_of_4_bits(const struct sl_asked *asked)
+{
+	return is_symmetric(asked) && asked->module->quant->bits == 4;
+}
+
 /* ---- pieces of rows ---- */
 
 /* Names of experts' tensors, as recipes call them. */
@@ -158,25 +163,25 @@ static bool is_symmetric(const struct sl_asked *asked)
 			__VA_ARGS__                                                                             \
 		}                                                                                               \
 	}
-#define NVFP4_OF(format, globals, weight)                                                                             \
-	NOT(format, SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),                                                  \
-		NVFP4_EXPERTS(format, GPU(SM100), K(AUTO) | K(TRTLLM), is_fixed, "FlashInfer TRT-LLM", NULL, globals, \
-			      NVFP4(weight, "trtllm_nvfp4"), ALPHAS("FLASHINFER_TRTLLM")),                            \
-		NVFP4_EXPERTS(format, GPU(SM100), K(CUTLASS), is_fixed, "CUTLASS", NULL, globals,                     \
-			      NVFP4(weight, "nvfp4_moe", .backend = "VLLM_CUTLASS"), ALPHAS(NULL)),                   \
-		NVFP4_EXPERTS(format, GPU(SM100), K(FLASHINFER), is_fixed, "FlashInfer CUTLASS", NULL, globals,       \
-			      NVFP4(weight, "nvfp4_moe", .backend = "FLASHINFER_CUTLASS"), ALPHAS(NULL)),             \
-		NVFP4_EXPERTS(format, NVIDIA, K(AUTO) | K(MARLIN), NULL, "Marlin", "w13_input_scale|w2_input_scale",  \
+#define NVFP4_OF(format, globals, weight)                                                                                     \
+	NOT(format, SL_EXPERTS, GPU(SM90), K(AUTO),                                                                           \
+	    "vLLM takes Humming there, and whether an expert has one scale or one a row depends on the scales: " WITH_MARLIN( \
+		    "moe")),                                                                                                  \
+		NVFP4_EXPERTS(format, GPU(SM100), K(AUTO) | K(TRTLLM), is_fixed, "FlashInfer TRT-LLM", NULL, globals,         \
+			      NVFP4(weight, "trtllm_nvfp4"), ALPHAS("FLASHINFER_TRTLLM")),                                    \
+		NVFP4_EXPERTS(format, GPU(SM100), K(CUTLASS), is_fixed, "CUTLASS", NULL, globals,                             \
+			      NVFP4(weight, "nvfp4_moe", .backend = "VLLM_CUTLASS"), ALPHAS(NULL)),                           \
+		NVFP4_EXPERTS(format, GPU(SM100), K(FLASHINFER), is_fixed, "FlashInfer CUTLASS", NULL, globals,               \
+			      NVFP4(weight, "nvfp4_moe", .backend = "FLASHINFER_CUTLASS"), ALPHAS(NULL)),                     \
+		NVFP4_EXPERTS(format, NVIDIA, K(AUTO) | K(MARLIN), NULL, "Marlin", "w13_input_scale|w2_input_scale",          \
 			      globals, NVFP4(weight, "marlin_moe_nvfp4"))
 
 #define BY_IDENTITY \
 	"vLLM multiplies kv_b_proj with an identity matrix there, whose rounding is the kernel's: it is not known exactly"
-#define NO_DEEPGEMM(word) "add " word " to the layout, and start vLLM with VLLM_USE_DEEP_GEMM=0"
-#define HUMMING(layers)                                                                                                         \
-	"vLLM takes Humming there, whose layout is not known exactly: add -marlin to the layout, and start vLLM with --" layers \
-	"-backend marlin"
-#define MACHETE \
-	"vLLM takes Machete or Humming there, whose layouts are not known exactly: add -marlin to the layout, and start vLLM with --linear-backend marlin"
+#define NO_DEEPGEMM(word)   "add " word " to the layout, and start vLLM with VLLM_USE_DEEP_GEMM=0"
+#define WITH_MARLIN(layers) "add -marlin to the layout, and start vLLM with --" layers "-backend marlin"
+#define HUMMING(layers)	    "vLLM takes Humming there, which has not been compared for these weights: " WITH_MARLIN(layers)
+#define MACHETE		    "vLLM takes Machete or Humming there, whose layouts are not known exactly: " WITH_MARLIN("linear")
 
 /* clang-format off */
 #define KEEP(format, what, on, with, fits, name) \
@@ -191,6 +196,8 @@ static bool is_symmetric(const struct sl_asked *asked)
 	{ .storage = "plain", .kind = what, .gpus = on, .kernels = with, .online = ONLINE(how), .when = fits, .says = name, .steps = { __VA_ARGS__ } }
 #define LATENT(format, on, with, fits, ...) \
 	STEPS(format, SL_LATENT, on, with, fits, "MLA", __VA_ARGS__ { .recipe = "mla", .elsewhere = "mla_attn.mla_attn." })
+#define HUMMING_FP8(format, fits) \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM80), .kernels = ANY & ~K(MARLIN), .when = fits, .says = "Humming", .steps = { { .recipe = "humming_fp8" } }, .drops = "input_scale" }
 /* Marlin has no use for the scales of inputs. */
 #define MARLIN_FP8(format, on, with, fits, ...) \
 	{ .storage = format, .kind = SL_LINEAR, .gpus = on, .kernels = with, .when = fits, .says = "Marlin", .steps = { __VA_ARGS__ { .recipe = "marlin_fp8" } }, .drops = "input_scale" }
@@ -212,10 +219,11 @@ static bool is_symmetric(const struct sl_asked *asked)
 	NOT(format, SL_LINEAR, GPU(SM90), K(AUTO) | K(FLASHINFER) | K(TRTLLM), MACHETE), \
 	{ .storage = format, .kind = SL_LINEAR, .gpus = NVIDIA, .kernels = K(AUTO) | K(MARLIN) | K(FLASHINFER) | K(TRTLLM), .says = "Marlin", .steps = { { .recipe = name } }, __VA_ARGS__ }
 #define NVFP4_LINEAR(format, globals, ...) \
-	NOT_WHEN(format, SL_LINEAR, GPU(SM100), ANY & ~K(MARLIN), is_not_fixed, "FlashInfer's layout for activations of 16 bits is not known exactly: add -marlin to the layout, and start vLLM with --linear-backend marlin"), \
+	NOT_WHEN(format, SL_LINEAR, GPU(SM100), ANY & ~K(MARLIN), is_not_fixed, "FlashInfer's layout for activations of 16 bits is not known exactly: " WITH_MARLIN("linear")), \
 	STEPS(format, SL_LINEAR, GPU(SM100), K(AUTO) | K(CUTLASS) | K(TRITON) | K(FLASHINFER), NULL, "CUTLASS or FlashInfer", \
 		{ .recipe = globals }, { .recipe = "nvfp4_pad", .align = 32, __VA_ARGS__ }, { .recipe = "swizzle_nvfp4", .in = "weight_scale=scale" }), \
-	NOT(format, SL_LINEAR, GPU(SM90), K(AUTO) | K(TRITON), HUMMING("linear")), \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM90), .kernels = K(AUTO) | K(TRITON), .says = "Humming", .drops = "input_global_scale|input_global_scale_inv|alpha", .steps = { \
+		{ .recipe = globals }, { .recipe = "humming_nvfp4", __VA_ARGS__ } } }, \
 	STEPS(format, SL_LINEAR, OLDER, K(AUTO) | K(TRITON), NULL, "Marlin", { .recipe = globals }, { .recipe = "marlin_nvfp4", __VA_ARGS__ }), \
 	STEPS(format, SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", { .recipe = globals }, { .recipe = "marlin_nvfp4", __VA_ARGS__ })
 
@@ -254,7 +262,7 @@ const struct sl_choice sl_kernel_choices[] = {
 
 	/* FP8, one scale a matrix or one a row. compressed-tensors' GPUs without FP8 keep inputs as they are, and so do some checkpoints. */
 	NOT_WHEN("FP8 per tensor", SL_LINEAR, NVIDIA, CUTLASS_FP8, is_weight_only, HUMMING("linear")),
-	NOT_WHEN("FP8 per tensor", SL_LINEAR, GPU(SM80), ITS_OWN, is_compressed, HUMMING("linear")),
+	HUMMING_FP8("FP8 per tensor", is_compressed),
 	MARLIN_FP8("FP8 per tensor", NVIDIA, K(MARLIN), is_weight_only, ),
 	MARLIN_FP8("FP8 per tensor", GPU(SM80), K(MARLIN), is_compressed, ),
 	MARLIN_FP8("FP8 per tensor", FP8_CORES, K(MARLIN), is_compressed, { .recipe = "fp8_tensor" }, ),
@@ -283,7 +291,7 @@ const struct sl_choice sl_kernel_choices[] = {
 	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(TRTLLM), may_suit_trtllm, "FlashInfer TRT-LLM", FP8_LARGEST, { .recipe = "trtllm_fp8", FP8_EXPERTS }),
 	NOT("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(AUTO), "vLLM chooses by the router there: add -flashinfer to the layout, and start vLLM with --moe-backend flashinfer_cutlass"),
 	NOT_WHEN("FP8 per channel", SL_LINEAR, NVIDIA, CUTLASS_FP8, is_weight_only, HUMMING("linear")),
-	NOT("FP8 per channel", SL_LINEAR, GPU(SM80), ITS_OWN, HUMMING("linear")),
+	HUMMING_FP8("FP8 per channel", NULL),
 	ONE("FP8 per channel", SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", .recipe = "fp8_channel", .align = 16),
 	ONE("FP8 per channel", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz"),
 	MARLIN_FP8("FP8 per channel", NVIDIA, K(MARLIN), NULL, ),
@@ -318,7 +326,7 @@ const struct sl_choice sl_kernel_choices[] = {
 	ONE("FP8 blocks", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), has_stored_blocks, "FlashInfer TRT-LLM", .recipe = "trtllm_fp8", FP8_BLOCKS),
 	KEEP("FP8 blocks", SL_EXPERTS, GPU(SM100), K(AUTO), NULL, "Triton"),
 	ONE("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), has_stored_blocks, "Marlin", .recipe = "marlin_moe_fp8", FP8_BLOCKS),
-	NOT("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), "no kernel there takes the finer blocks that vLLM makes for a rank's share: add -marlin to the layout, and start vLLM with --moe-backend marlin"),
+	NOT("FP8 blocks", SL_EXPERTS, GPU(SM80), K(AUTO), "no kernel there takes the finer blocks that vLLM makes for a rank's share: " WITH_MARLIN("moe")),
 	ONE("FP8 blocks", SL_EXPERTS, NVIDIA, K(MARLIN), has_stored_blocks, "Marlin", .recipe = "marlin_moe_fp8", FP8_BLOCKS),
 
 	/* INT8 */
@@ -329,6 +337,8 @@ const struct sl_choice sl_kernel_choices[] = {
 	PACKED("GPTQ", "marlin_gptq", .drops = "qzeros"),
 	PACKED("AWQ", "marlin_awq", ),
 	NOT_WHEN("packed integers, groups", SL_EXPERTS, ALL, ANY, is_beyond_marlin, "no kernel of vLLM takes experts of 8 bits with zero points"),
+	{ .storage = "packed integers, groups", .kind = SL_EXPERTS, .gpus = GPU(SM90), .kernels = K(AUTO), .when = is_symmetric_of_4_bits, .says = "Humming", .drops = "w13_weight_shape|w2_weight_shape", .steps = {
+		{ .recipe = "humming_moe_wna16", .in = WEIGHTS("weight_packed") "|" SCALES("weight_scale"), .out = "w13=w13_weight|w2=w2_weight" } } },
 	NOT_WHEN("packed integers, groups", SL_EXPERTS, GPU(SM90), K(AUTO), is_symmetric, HUMMING("moe")),
 	ONE("packed integers, groups", SL_EXPERTS, NVIDIA, K(AUTO) | K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_wna16", .in = WEIGHTS("weight_packed") "|" SCALES("weight_scale") "|" ZEROS("weight_zero_point")),
 	NOT("GPTQ", SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),
@@ -343,17 +353,17 @@ const struct sl_choice sl_kernel_choices[] = {
 	NVFP4_OF("NVFP4", GLOBALS_CT, "weight_packed"),
 	NVFP4_OF("NVFP4 of ModelOpt", GLOBALS_MODELOPT, "weight"),
 	NOT("MXFP4", SL_LINEAR, GPU(SM90), ANY & ~K(MARLIN), HUMMING("linear")),
-	NOT("MXFP4", SL_LINEAR, GPU(SM100), ANY & ~K(MARLIN), "FlashInfer's kernel has not been compared yet: add -marlin to the layout, and start vLLM with --linear-backend marlin"),
+	NOT("MXFP4", SL_LINEAR, GPU(SM100), ANY & ~K(MARLIN), "FlashInfer's kernel has not been compared yet: " WITH_MARLIN("linear")),
 	ONE("MXFP4", SL_LINEAR, NVIDIA, ANY & ~K(FLASHINFER), NULL, "Marlin", .recipe = "marlin_mxfp4"),
 	NOT("MXFP4", SL_EXPERTS, GPU(SM100), ANY, "CUTLASS's experts have not been compared yet, and vLLM takes no others"),
 	ONE("MXFP4", SL_EXPERTS, NVIDIA, ANY, NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
-	NOT("MXFP8", SL_LINEAR, GPU(SM90), K(AUTO) | K(CUTLASS) | K(TRITON), HUMMING("linear")),
+	ONE("MXFP8", SL_LINEAR, GPU(SM90), K(AUTO) | K(CUTLASS) | K(TRITON), NULL, "Humming", .recipe = "humming_mxfp8"),
 	ONE("MXFP8", SL_LINEAR, OLDER, K(AUTO) | K(CUTLASS) | K(TRITON), NULL, "Marlin", .recipe = "marlin_mxfp8"),
 	ONE("MXFP8", SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_mxfp8"),
-	NOT("MXFP8", SL_EXPERTS, GPU(SM90), K(AUTO), HUMMING("moe")),
+	ONE("MXFP8", SL_EXPERTS, GPU(SM90), K(AUTO), NULL, "Humming", .recipe = "humming_moe_mxfp8", FP8_EXPERTS),
 	ONE("MXFP8", SL_EXPERTS, OLDER, K(AUTO), NULL, "Marlin", .recipe = "marlin_moe_mxfp8", FP8_EXPERTS),
 	ONE("MXFP8", SL_EXPERTS, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_mxfp8", FP8_EXPERTS),
-	NOT("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM90), K(AUTO) | K(TRITON), "the layout of Triton's own kernels is not known exactly: add -marlin to the layout, and start vLLM with --moe-backend marlin"),
+	NOT("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM90), K(AUTO) | K(TRITON), "the layout of Triton's own kernels is not known exactly: " WITH_MARLIN("moe")),
 	ONE("MXFP4 blocks of all experts", SL_EXPERTS, OLDER, K(AUTO), NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
 	ONE("MXFP4 blocks of all experts", SL_EXPERTS, OLDER | GPU(SM90), K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
 	ONE("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), NULL, "FlashInfer TRT-LLM", .recipe = "trtllm_gpt_oss", FP8_EXPERTS),

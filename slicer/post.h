@@ -139,6 +139,7 @@ struct sl_recipe {
 #define SL_ONE_PRODUCT "code times its scale in F32, to the model's dtype"
 #define SL_INT8_ZEROS  "F32, range times 1/255; sums of INT8 in INT32"
 #define SL_GLOBALS     "F32 products and quotients, each rounded once"
+#define SL_TO_DTYPE    "scales to the model's dtype"
 #define SL_BIASED      "scales to the model's dtype, times a power of two in it"
 #define SL_S0E5M3      "scales times powers of two in F16, to S0E5M3; global scale times one in F32"
 #define SL_E8M0        "none in BF16; in F16 exponents are limited to 103..142"
@@ -186,6 +187,11 @@ struct sl_recipe {
 	X(marlin_moe_mxfp8, "MXFP8 of experts for Marlin, the intermediate size padded", SL_MOVED) \
 	X(marlin_moe_nvfp4, "NVFP4 of experts for Marlin, the intermediate size padded", SL_S0E5M3) \
 	X(marlin_moe_mxfp4, "MXFP4 of experts for Marlin", SL_E8M0) \
+	X(humming_fp8, "FP8 for Humming: tiles, scales in the model's dtype, padded", SL_TO_DTYPE) \
+	X(humming_mxfp8, "MXFP8 for Humming: tiles, scales in their order, padded", SL_MOVED) \
+	X(humming_nvfp4, "NVFP4 for Humming: tiles, scales in their order, padded, one scale for all", SL_GLOBALS) \
+	X(humming_moe_wna16, "packed integers of experts for Humming: tiles, scales in their order, padded; in sign and magnitude where none is -8", SL_MOVED) \
+	X(humming_moe_mxfp8, "MXFP8 of experts for Humming: tiles, scales in their order, padded", SL_MOVED) \
 	X(moe_block_shape, "blocks of FP8 experts that a rank's share cuts: finer ones, or padding", SL_MOVED) \
 	X(moe_fp8_tensor, "FP8 codes of an expert's two halves to the larger of their scales", SL_REQUANT) \
 	X(moe_fp8_input, "one scale for the activations of all experts: the largest", SL_LARGEST) \

@@ -212,6 +212,7 @@ static int set_scales(struct sl_transform *t, const struct sl_marlin *m, const s
 	p[SL_SCALES_REPEAT] = s->repeat ? s->repeat : 1;
 	p[SL_SCALES_FROM] = s->from;
 	p[SL_SCALES_TO] = m->post->facts.dtype;
+	p[SL_SCALES_PAD] = s->pad;
 	p[SL_SCALES_N_RANGES] = s->n_widths;
 	for (unsigned i = 0; i < s->n_widths; i++)
 		p[SL_SCALES_ENDS + i] = (i ? p[SL_SCALES_ENDS + i - 1] : 0) + s->widths[i];
@@ -462,23 +463,26 @@ static int stored_rows(const struct sl_post *post, enum sl_dtype dtype, unsigned
 	return sl_marlin_pad_linear(m, "weight");
 }
 
-/* One scale for all, one for each fused matrix, one for as many rows each. */
-static int add_row_scales(const struct sl_marlin *m, const struct sl_loaded *scales, struct sl_marlin_scales *s)
+int sl_marlin_add_row_scales(const struct sl_marlin *m, const struct sl_loaded *scales, enum sl_scale_kind kind)
 {
 	const struct sl_post_facts *facts = &m->post->facts;
-	uint64_t n = scales->len / sl_dtype_bytes(s->from, 1), sum = 0;
+	struct sl_marlin_scales s = { kind, .order = SL_SCALES_IN_32, .from = scales->dtype, .to = facts->dtype };
+	uint64_t n = scales->len / sl_dtype_bytes(s.from, 1), sum = 0;
 
+	if (s.from != SL_F32 && s.from != SL_BF16 && s.from != SL_F16)
+		return sl_fail(m->post->plan->err, EINVAL, "%s%s: scales of %s", SL_ESC(m->post->prefix), scales->name,
+			       sl_dtypes[s.from].name);
 	for (unsigned i = 0; i < facts->n_widths && i < SL_WIDTHS_MAX; i++)
 		sum += facts->widths[i];
 	if (n > 1 && n == facts->n_widths) {
-		s->widths = facts->widths;
-		s->n_widths = facts->n_widths;
+		s.widths = facts->widths;
+		s.n_widths = facts->n_widths;
 	}
-	if (n == 0 || (s->n_widths ? sum != m->n : m->n % n != 0))
+	if (n == 0 || (s.n_widths ? sum != m->n : m->n % n != 0))
 		return sl_fail(m->post->plan->err, EINVAL, "%s%s: %llu scales for %llu rows", SL_ESC(m->post->prefix),
 			       scales->name, (unsigned long long)n, (unsigned long long)m->n);
-	s->repeat = m->n / n;
-	return make_scales(m, scales, s, 1, n);
+	s.repeat = m->n / n;
+	return make_scales(m, scales, &s, 1, n);
 }
 
 static int add_fp8_scales(const struct sl_marlin *m)
@@ -491,12 +495,9 @@ static int add_fp8_scales(const struct sl_marlin *m)
 		scales = sl_post_find(post, "weight_scale_inv");
 	if (!scales)
 		return sl_fail(post->plan->err, EINVAL, "%s has no 'weight_scale'", SL_ESC(post->prefix));
-	if (scales->dtype != SL_F32 && scales->dtype != SL_BF16 && scales->dtype != SL_F16)
-		return sl_fail(post->plan->err, EINVAL, "%s%s: scales of %s", SL_ESC(post->prefix), scales->name,
-			       sl_dtypes[scales->dtype].name);
-	s.from = scales->dtype;
 	if (m->group == 0)
-		return add_row_scales(m, scales, &s);
+		return sl_marlin_add_row_scales(m, scales, SL_SCALE_FUSED);
+	s.from = scales->dtype;
 	s.turned = true;
 	s.repeat = post->facts.block[0];
 	return sl_marlin_add_scales(m, scales, &s);

@@ -36,6 +36,7 @@ struct sl_marlin_scales {
 	const uint64_t *widths;
 	unsigned n_widths;
 	enum sl_dtype from, to; /* of the source; of the output */
+	unsigned char pad;	/* bytes of padding */
 };
 
 /* What a layer of this shape is padded to: sl_marlin_padded_nk(); refused when groups do not divide it. */
@@ -52,9 +53,13 @@ int sl_marlin_add_weight(const struct sl_marlin *m, const struct sl_loaded *weig
  * packs. */
 int sl_marlin_add_zeros(const struct sl_marlin *m, const struct sl_loaded *zeros) SL_MUST_CHECK;
 
-/* Its scales: [groups, n], or turned, elements for several columns once. Groups of K whole rows, padded with zeros. */
+/* Its scales: [groups, n], or turned, elements for several columns once. Groups of K whole rows, padded with zeros, or bytes of s->pad. */
 int sl_marlin_add_scales(const struct sl_marlin *m, const struct sl_loaded *scales,
 			 const struct sl_marlin_scales *s) SL_MUST_CHECK;
+
+/* Its scales without groups, F32, BF16 or F16: one for all, one for each fused matrix, or one for as many rows each. */
+int sl_marlin_add_row_scales(const struct sl_marlin *m, const struct sl_loaded *scales,
+			     enum sl_scale_kind kind) SL_MUST_CHECK;
 
 /* Its bias, if there is one of this name. */
 int sl_marlin_add_bias(const struct sl_marlin *m, const char *name) SL_MUST_CHECK;

@@ -73,6 +73,11 @@ static bool is_identity(enum sl_map_kind kind, const float *scales, unsigned n)
 	return kind != SL_MAP_REQUANT_ALWAYS && scales[n - 1] <= -448.0f;
 }
 
+static unsigned signed_4(unsigned code)
+{
+	return code < 8 ? 8 | (8 - code) : code - 8;
+}
+
 /* One code through a table that needs no scales. */
 static uint8_t plain(enum sl_map_kind kind, uint8_t code)
 {
@@ -80,6 +85,8 @@ static uint8_t plain(enum sl_map_kind kind, uint8_t code)
 		return code == 0x80 ? 0 : code;
 	if (kind == SL_MAP_E8M0_F16)
 		return through_f16(code);
+	if (kind == SL_MAP_SIGNED_4)
+		return (uint8_t)(signed_4(code & 15) | signed_4(code >> 4) << 4);
 	return code >= 254 ? 254 : (uint8_t)(code + 1); /* SL_MAP_E8M0_TWICE */
 }
 
@@ -112,6 +119,52 @@ static uint64_t facts_len(const struct sl_args *args)
 	return 256 * args->batch * args->p[SL_MAP_N];
 }
 
+/* Is one of two codes in any of n bytes 0? */
+static bool has_zero_4(const unsigned char *bytes, uint64_t n)
+{
+	bool any = false;
+
+	for (uint64_t i = 0; i < n; i++)
+		any |= (bytes[i] & 0x0F) == 0 || (bytes[i] & 0xF0) == 0;
+	return any;
+}
+
+/* In the whole of input 0? */
+static int find_zero_4(const struct sl_model *model, const struct sl_transform *t, bool *found, struct sl_error *err)
+{
+	enum { CHUNK = 64 << 10 };
+	uint64_t rows = t->args.in[0].rows, width = t->args.in[0].row_bytes, n_cols, n_rows;
+	unsigned char bytes[CHUNK];
+	int ret = 0;
+
+	*found = false;
+	for (uint64_t m = 0; m < t->args.batch; m++) {
+		for (uint64_t r = 0; r < rows; r += n_rows) {
+			n_rows = width < CHUNK ? CHUNK / width : 1;
+			n_rows = n_rows < rows - r ? n_rows : rows - r;
+			for (uint64_t c = 0; c < width && !ret && !*found; c += n_cols) {
+				n_cols = width - c < CHUNK ? width - c : CHUNK;
+				struct sl_rect rect = { r, n_rows, c, n_cols };
+				ret = sl_transform_input(model, t, 0, m, &rect, bytes, err);
+				*found = !ret && has_zero_4(bytes, n_rows * n_cols);
+			}
+		}
+	}
+	return ret;
+}
+
+/* One table for all. */
+static int learn_signed_4(const struct sl_model *model, const struct sl_transform *t, unsigned char *facts,
+			  struct sl_error *err)
+{
+	bool found;
+	int ret = find_zero_4(model, t, &found, err);
+
+	for (uint64_t i = 0; i < facts_len(&t->args) && !ret; i++)
+		facts[i] = found ? (unsigned char)i : plain(SL_MAP_SIGNED_4, (unsigned char)i);
+	return ret;
+}
+
 static int learn(const struct sl_model *model, const struct sl_transform *t, unsigned char *facts, struct sl_error *err)
 {
 	unsigned n = (unsigned)t->args.p[SL_MAP_N], n_scales = t->n_inputs > 1 ? n : 0;
@@ -119,6 +172,8 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, uns
 	float scales[SL_MAP_RANGES_MAX];
 	int ret = 0;
 
+	if (t->args.p[SL_MAP_KIND] == SL_MAP_SIGNED_4)
+		return learn_signed_4(model, t, facts, err);
 	for (uint64_t m = 0; m < t->args.batch && !ret; m++) {
 		if (n_scales)
 			ret = sl_transform_input(model, t, 1, m, &rect, (unsigned char *)scales, err);

@@ -24,6 +24,7 @@ enum sl_map_kind {
 	SL_MAP_FNUZ,	       /* E4M3 to E4M3FNUZ: 80 becomes 00 */
 	SL_MAP_E8M0_F16,       /* a power of two through F16 and back */
 	SL_MAP_E8M0_TWICE,     /* a power of two, doubled, at most the largest */
+	SL_MAP_SIGNED_4,       /* two codes that count from 8, to sign and magnitude; as they are if one of all is 0 */
 	SL_N_MAPS
 };
 

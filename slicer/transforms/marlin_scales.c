@@ -116,7 +116,7 @@ static int learn(const struct sl_model *model, const struct sl_transform *t, uns
 		uint8_t code = (uint8_t)c;
 		if (is_nvfp4(&t->args))
 			code = to_s0e5m3(code, factor);
-		else if (t->args.p[SL_SCALES_TO] == SL_F16)
+		else if (t->args.p[SL_SCALES_KIND] == SL_SCALE_E8M0 && t->args.p[SL_SCALES_TO] == SL_F16)
 			code = through_f16(code);
 		facts[sizeof(factor) + c] = code;
 	}
@@ -166,10 +166,11 @@ static void find(const struct sl_args *args, const struct sl_block *block, uint6
 }
 
 /* Some columns of a row, one element at a time. */
-static void bytes_of(const struct columns *x, const unsigned char *from, unsigned char *to, const unsigned char *table)
+static void bytes_of(const struct sl_args *args, const struct columns *x, const unsigned char *from, unsigned char *to,
+		     const unsigned char *table)
 {
 	for (unsigned i = 0; i < x->n; i++)
-		to[i] = x->at[i] < 0 ? 0 : table[from[x->at[i]]];
+		to[i] = x->at[i] < 0 ? (unsigned char)args->p[SL_SCALES_PAD] : table[from[x->at[i]]];
 }
 
 static void halves_of(const struct columns *x, const unsigned char *from, unsigned char *to)
@@ -182,15 +183,15 @@ static void halves_of(const struct columns *x, const unsigned char *from, unsign
 	}
 }
 
-static void fused_of(const struct columns *x, const unsigned char *from, unsigned char *to, uint64_t dtype,
-		     uint64_t dtype_out)
+static void rounded_of(const struct sl_args *args, const struct columns *x, const unsigned char *from,
+		       unsigned char *to)
 {
 	int64_t last = -1;
 	uint16_t half = 0;
 
 	for (unsigned i = 0; i < x->n; i++, to += 2) {
 		if (x->at[i] != last)
-			half = x->at[i] < 0 ? 0 : sl_scales_fused(dtype, dtype_out, from + x->at[i]);
+			half = x->at[i] < 0 ? 0 : sl_scales_rounded(args, from + x->at[i]);
 		last = x->at[i];
 		memcpy(to, &half, sizeof(half));
 	}
@@ -202,12 +203,14 @@ static void each(const struct sl_args *args, const struct sl_block *block, const
 	for (uint64_t r = row; r < row + n; r++) {
 		const unsigned char *from = x->from + r * x->pitch;
 		unsigned char *to = x->to + r * block->stride;
-		if (args->p[SL_SCALES_KIND] == SL_SCALE_KEEP)
+		if (sl_scales_beyond(args, block, r))
+			memset(to, (int)args->p[SL_SCALES_PAD], x->n * sl_scales_size_out(args));
+		else if (args->p[SL_SCALES_KIND] == SL_SCALE_KEEP)
 			halves_of(x, from, to);
-		else if (args->p[SL_SCALES_KIND] == SL_SCALE_FUSED)
-			fused_of(x, from, to, args->p[SL_SCALES_FROM], args->p[SL_SCALES_TO]);
+		else if (sl_scales_rounds(args))
+			rounded_of(args, x, from, to);
 		else
-			bytes_of(x, from, to, sl_scales_table(block));
+			bytes_of(args, x, from, to, sl_scales_table(block));
 	}
 }
 
@@ -247,7 +250,8 @@ static void sixteen_of_1(const struct columns *x, unsigned c, uint64_t row, unsi
 
 static bool is_identity(const struct sl_args *args)
 {
-	return args->p[SL_SCALES_KIND] == SL_SCALE_E8M0 && args->p[SL_SCALES_TO] != SL_F16;
+	return args->p[SL_SCALES_KIND] == SL_SCALE_BYTES ||
+	       (args->p[SL_SCALES_KIND] == SL_SCALE_E8M0 && args->p[SL_SCALES_TO] != SL_F16);
 }
 
 /* Most tables add the same to every code from LOW on, which are the normal numbers, up to the largest that there is: how many. */
@@ -327,6 +331,7 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 {
 	unsigned width = (unsigned)sl_scales_width(args);
 	uint64_t n = block->out.n_cols / sl_scales_size_out(args), kind = args->p[SL_SCALES_KIND];
+	bool padded_below = args->p[SL_SCALES_PAD] && sl_scales_beyond(args, block, block->out.n_rows - 1);
 	struct columns x;
 
 	set_order(args, block, &x);
@@ -335,7 +340,7 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 	for (uint64_t c = 0; width > 1 && c < n; c += width) {
 		uint64_t done = 0;
 		find(args, block, c, &x);
-		if (!x.padded && kind != SL_SCALE_FUSED && args->p[SL_SCALES_TURNED])
+		if (!x.padded && !padded_below && !sl_scales_rounds(args) && args->p[SL_SCALES_TURNED])
 			done = turned(args, block, &x, c + width < n);
 		else if (!x.padded && kind == SL_SCALE_KEEP && is_row(args, &x))
 			done = rows_of_2(block, &x);

@@ -16,10 +16,12 @@
 #include <stdbool.h>
 
 enum sl_scale_kind {
-	SL_SCALE_KEEP,	/* elements of two bytes as they are */
-	SL_SCALE_FUSED, /* rounded to the model's dtype, then times what widening FP8 leaves out: 2^8, BF16 2^120 */
-	SL_SCALE_E8M0,	/* powers of two through the model's dtype */
-	SL_SCALE_NVFP4, /* E4M3 to what Marlin reads: S0E5M3 of 128 times the scale and the factor */
+	SL_SCALE_KEEP,	       /* elements of two bytes as they are */
+	SL_SCALE_ROUNDED,      /* rounded to the model's dtype */
+	SL_SCALE_FUSED,	       /* and then times what widening FP8 leaves out: 2^8, BF16 2^120 */
+	SL_SCALE_BYTES,	       /* elements of a byte as they are */
+	SL_SCALE_E8M0,	       /* powers of two through the model's dtype */
+	SL_SCALE_NVFP4,	       /* E4M3 to what Marlin reads: S0E5M3 of 128 times the scale and the factor */
 	SL_SCALE_NVFP4_GLOBAL, /* F32: times what these leave out, by the factor */
 	SL_N_SCALE_KINDS
 };
@@ -38,6 +40,7 @@ enum {
 	SL_SCALES_REPEAT,
 	SL_SCALES_FROM, /* enum sl_dtype */
 	SL_SCALES_TO,	/* the model's */
+	SL_SCALES_PAD,	/* the value of bytes of padding */
 	SL_SCALES_N_RANGES,
 	SL_SCALES_ENDS
 };
@@ -49,6 +52,7 @@ SL_DEVICE uint64_t sl_scales_size(const struct sl_args *args)
 	switch (args->p[SL_SCALES_KIND]) {
 	case SL_SCALE_KEEP:
 		return 2;
+	case SL_SCALE_ROUNDED:
 	case SL_SCALE_FUSED:
 		return args->p[SL_SCALES_FROM] == SL_F32 ? 4 : 2;
 	case SL_SCALE_NVFP4_GLOBAL:
@@ -58,9 +62,14 @@ SL_DEVICE uint64_t sl_scales_size(const struct sl_args *args)
 	}
 }
 
+SL_DEVICE bool sl_scales_rounds(const struct sl_args *args)
+{
+	return args->p[SL_SCALES_KIND] == SL_SCALE_ROUNDED || args->p[SL_SCALES_KIND] == SL_SCALE_FUSED;
+}
+
 SL_DEVICE uint64_t sl_scales_size_out(const struct sl_args *args)
 {
-	return args->p[SL_SCALES_KIND] == SL_SCALE_FUSED ? 2 : sl_scales_size(args);
+	return sl_scales_rounds(args) ? 2 : sl_scales_size(args);
 }
 
 SL_DEVICE uint64_t sl_scales_width(const struct sl_args *args)
@@ -107,6 +116,14 @@ SL_DEVICE int64_t sl_scales_at(const struct sl_args *args, const struct sl_block
 	return (int64_t)(n * sl_scales_size(args) - in->col);
 }
 
+/* Is row `row` of the block padding? Of a tensor without padding rows inputs say nothing else. */
+SL_DEVICE bool sl_scales_beyond(const struct sl_args *args, const struct sl_block *block, uint64_t row)
+{
+	uint64_t groups = args->p[SL_SCALES_TURNED] ? args->in[0].row_bytes / sl_scales_size(args) : args->in[0].rows;
+
+	return block->out.row + row >= groups;
+}
+
 /* From a row of the output to the next, in the block's input. */
 SL_DEVICE uint64_t sl_scales_pitch(const struct sl_args *args, const struct sl_block *block)
 {
@@ -119,8 +136,9 @@ SL_DEVICE uint16_t sl_scales_round(uint64_t dtype, float value)
 }
 
 /* One scale of FP8 weights, as the model's dtype. */
-SL_DEVICE uint16_t sl_scales_fused(uint64_t from, uint64_t to, const unsigned char *bytes)
+SL_DEVICE uint16_t sl_scales_rounded(const struct sl_args *args, const unsigned char *bytes)
 {
+	uint64_t from = args->p[SL_SCALES_FROM], to = args->p[SL_SCALES_TO];
 	uint16_t half = 0;
 	float value;
 
@@ -131,6 +149,8 @@ SL_DEVICE uint16_t sl_scales_fused(uint64_t from, uint64_t to, const unsigned ch
 		value = from == SL_F16 ? sl_f16_to_f32(half) : sl_bf16_to_f32(half);
 	}
 	half = sl_scales_round(to, value);
+	if (args->p[SL_SCALES_KIND] == SL_SCALE_ROUNDED)
+		return half;
 	return to == SL_F16 ? sl_f32_to_f16(sl_f16_to_f32(half) * 0x1p8f)
 			    : sl_f32_to_bf16(sl_bf16_to_f32(half) * 0x1p120f);
 }
@@ -170,16 +190,17 @@ SL_DEVICE void sl_marlin_scales_unit(const struct sl_args *args, const struct sl
 	uint16_t half = 0;
 	float value = 0;
 
-	if (at < 0) {
-		memset(to, 0, size);
+	if (at < 0 || sl_scales_beyond(args, block, row)) {
+		memset(to, (int)args->p[SL_SCALES_PAD], size);
 		return;
 	}
 	switch (args->p[SL_SCALES_KIND]) {
 	case SL_SCALE_KEEP:
 		to[0] = from[0], to[1] = from[1];
 		break;
+	case SL_SCALE_ROUNDED:
 	case SL_SCALE_FUSED:
-		half = sl_scales_fused(args->p[SL_SCALES_FROM], args->p[SL_SCALES_TO], from);
+		half = sl_scales_rounded(args, from);
 		memcpy(to, &half, sizeof(half));
 		break;
 	case SL_SCALE_NVFP4_GLOBAL:

@@ -18,6 +18,7 @@ enum sl_scalar {
 	SL_SCALAR_MAX,		   /* of input 0 */
 	SL_SCALAR_TWICE_MAX,	   /* 2 times that */
 	SL_SCALAR_INVERSE_MAX,	   /* 1 / that */
+	SL_SCALAR_TWICE_INVERTED,  /* 1 / (1 / that) */
 	SL_SCALAR_PRODUCT,	   /* the largest of input 0 times the largest of input 1 */
 	SL_SCALAR_INVERSE_PRODUCT, /* their inverses' product */
 	SL_SCALAR_SPREAD,	   /* number i of input 0 for the i-th range of elements */
@@ -97,6 +98,8 @@ SL_DEVICE float sl_scalars_value(const struct sl_args *args, const struct sl_blo
 		return 2.0f * sl_scalars_max(args, block, 0, i);
 	case SL_SCALAR_INVERSE_MAX:
 		return 1.0f / sl_scalars_max(args, block, 0, i);
+	case SL_SCALAR_TWICE_INVERTED:
+		return 1.0f / (1.0f / sl_scalars_max(args, block, 0, i));
 	case SL_SCALAR_PRODUCT:
 		return sl_scalars_max(args, block, 0, i) * sl_scalars_max(args, block, 1, i);
 	case SL_SCALAR_INVERSE_PRODUCT:

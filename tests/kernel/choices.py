@@ -3,8 +3,8 @@
 
     for gpu in sm80 sm89 sm90 sm100; do python choices.py $gpu; done >../unit/data/choices.tsv
 
-vLLM's own code chooses (device.py), in the virtual environment of tests/engines/install.sh humming-kernels. A line: GPU, format of the weights, linear or experts, made on the way or not, the model's
-dtype, rows and columns (experts: the intermediate size of a rank, the hidden size), marks, and the kernels taken for each word of a
+vLLM's own code chooses (device.py), in the virtual environment of tests/engines/install.sh humming-kernels. A line: GPU, format of
+the weights, linear or experts, made on the way or not, the model's dtype, rows and columns (experts: the intermediate size of a rank, the hidden size), marks, and the kernels taken for each word of a
 layout; "-" where vLLM refuses to start. test_process.c compares the table in slicer/engine_kernel.c with it.
 """
 import sys
@@ -94,12 +94,13 @@ def packed_linear(kind, group, zero_points):
 PER_TOKEN = q.kFp8DynamicTokenSym if cutlass_fp8_supported() else q.kFp8DynamicTensorSym
 FP8_LINEAR = [("FP8 per tensor", "", "", PER_TOKEN, q.kFp8StaticTensorSym),
               ("FP8 per tensor", "", "fixed", q.kFp8StaticTensorSym, q.kFp8StaticTensorSym),
-              ("FP8 per channel", "", "", q.kFp8DynamicTokenSym, q.kFp8StaticChannelSym),
               ("FP8 per channel, input bound", "", "", q.kFp8DynamicTokenSym, q.kFp8StaticTokenSym),
               ("FP8 blocks", "", "", BLOCK_ACTIVATIONS, block_weights(128)),
               ("plain", "fp8", "", PER_TOKEN, q.kFp8StaticTensorSym),
               ("plain", "fp8c", "", q.kFp8DynamicTokenSym, q.kFp8StaticChannelSym),
               ("plain", "fp8b", "", BLOCK_ACTIVATIONS, block_weights(128))]
+if CAPABILITY >= 89:  # compressed-tensors' alone, below
+    FP8_LINEAR.insert(2, ("FP8 per channel", "", "", q.kFp8DynamicTokenSym, q.kFp8StaticChannelSym))
 INT4, INT8 = (scalar_types.uint4b8, scalar_types.uint4), (scalar_types.uint8b128, scalar_types.uint8)
 PACKED = [("packed integers, groups", bits, types_[asymmetric], asymmetric, group)
           for bits, types_ in ((4, INT4), (8, INT8)) for asymmetric in (0, 1) for group in (32, 128)]

@@ -6,6 +6,7 @@ processor that it takes for a GPU (device.py). What is written in CUDA is writte
 tiles, FlashInfer's orders of rows. WORD is one of a layout's (AUTO, MARLIN, …), MORE a JSON object of further options of the
 engine. OUT is a safetensors file; tensors that are views with swapped axes are in it as they lie in memory, named in its metadata.
 """
+import contextlib
 import json
 import os
 import sys
@@ -18,8 +19,9 @@ TP, RANK = int(TP), int(RANK)
 MORE = json.loads(sys.argv[7]) if len(sys.argv) > 7 else {}
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind",
                   VLLM_ENABLE_V1_MULTIPROCESSING="0")
-device.pretend(GPU)
+CAPABILITY = device.pretend(GPU)
 
+import humming_host
 import numpy as np
 import torch
 import vllm._custom_ops as ops
@@ -167,7 +169,9 @@ def replace_cuda():
     known = type(torch.ops._C).__getattr__
     type(torch.ops._C).__getattr__ = lambda self, name: there(known, self, name)
     torch.accelerator.current_device_index = torch.cuda.current_device = lambda: "cpu"
+    torch.cuda.device = lambda device: contextlib.nullcontext()
     torch.Tensor.cuda = lambda self, *a, **k: self
+    humming_host.replace(CAPABILITY)
     ops.scaled_fp8_quant = scaled_fp8_quant
     ops.gptq_marlin_repack = torch.ops._C.gptq_marlin_repack = repack_gptq
     ops.awq_marlin_repack = torch.ops._C.awq_marlin_repack = repack_awq

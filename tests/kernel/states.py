@@ -28,7 +28,7 @@ ONLINE = {"fp8": "fp8_per_tensor", "fp8c": "fp8_per_channel", "fp8b": "fp8_per_b
 
 
 def source(family):
-    path = ROOT / "build/zoo" / f"kernel-{family.replace(' ', '')}"
+    path = ROOT / "build/zoo" / ("kernel-" + re.sub(r"[^\w.-]", "", family))
     if not path.exists():
         name, *args = family.split()
         subprocess.run([sys.executable, ROOT / "tests/zoo/gen.py", name, path, "--tiny", "--fill", *args], check=True,

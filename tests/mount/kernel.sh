@@ -28,6 +28,7 @@ family llama-3.1-8b-fp8 kernel/tp2/rank-1 kernel/tp2-kn/rank-0 kernel/tp2-marlin
 family qwen2.5-7b-instruct-gptq-int4 kernel/tp2-marlin/rank-1 sglang/tp1
 family 'qwen3-30b-a3b --experts 16' kernel/tp2-fp8c/rank-1 kernel/tp2-sm100/rank-0
 family deepseek-v3 kernel/tp2-triton/rank-1
+family kimi-k2.5 kernel/tp2/rank-1
 
 # A scale that is not positive: said with its module, before a byte of what depends on it.
 rm -rf "$source"

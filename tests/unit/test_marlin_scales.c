@@ -23,16 +23,22 @@ struct scales {
 	unsigned halves, n_widths;
 	uint64_t widths[4];
 	enum sl_dtype from, to;
+	unsigned char pad;
 };
+
+static bool rounds(const struct scales *s)
+{
+	return s->kind == SL_SCALE_ROUNDED || s->kind == SL_SCALE_FUSED;
+}
 
 static uint64_t size_of(const struct scales *s)
 {
-	return s->kind == SL_SCALE_KEEP ? 2 : s->kind == SL_SCALE_FUSED ? (s->from == SL_F32 ? 4 : 2) : 1;
+	return s->kind == SL_SCALE_KEEP ? 2 : rounds(s) ? (s->from == SL_F32 ? 4 : 2) : 1;
 }
 
 static uint64_t size_out(const struct scales *s)
 {
-	return s->kind == SL_SCALE_KEEP || s->kind == SL_SCALE_FUSED ? 2 : 1;
+	return s->kind == SL_SCALE_KEEP || rounds(s) ? 2 : 1;
 }
 
 /* Columns of the source. */
@@ -76,8 +82,12 @@ static uint16_t converted(const struct scales *s, const unsigned char *from, dou
 
 	if (s->kind == SL_SCALE_KEEP)
 		return (uint16_t)(from[0] | from[1] << 8);
-	if (s->kind == SL_SCALE_FUSED) {
+	if (s->kind == SL_SCALE_BYTES)
+		return from[0];
+	if (rounds(s)) {
 		half = halve(s->to, twin_decode(s->from, from));
+		if (s->kind == SL_SCALE_ROUNDED)
+			return half;
 		return halve(s->to, widen(s->to, half) * (s->to == SL_F16 ? 0x1p8 : 0x1p120));
 	}
 	if (s->kind == SL_SCALE_E8M0) {
@@ -148,7 +158,8 @@ static unsigned char *twin(const struct scales *s, const unsigned char *source)
 
 	for (uint64_t b = 0; b < s->batch; b++) {
 		for (uint64_t g = 0; g < s->groups_padded; g++, to += all * size) {
-			memset(row, 0, all * sizeof(*row));
+			for (uint64_t n = 0; n < all; n++)
+				row[n] = s->pad;
 			for (uint64_t n = 0; n < s->halves * s->n && g < s->groups; n++)
 				row[n / s->n * s->n_padded + n % s->n] =
 					converted(s, element(s, source, b, g, n), factor);
@@ -175,7 +186,7 @@ static unsigned char *source_of(const struct scales *s)
 		bytes[i] = (unsigned char)(random_below(20)   ? bytes[i] % (most + 1u)
 					   : bytes[i] == 0x7F ? 0x7F
 							      : 0x80 | most);
-	for (uint64_t i = 0; i < n && s->kind == SL_SCALE_FUSED; i++) {
+	for (uint64_t i = 0; i < n && rounds(s); i++) {
 		float value = ldexpf(1 + (float)random_below(1 << 23) * 0x1p-23f, (int)random_below(60) - 40);
 		uint16_t half = halve(s->from, value);
 		if (s->from == SL_F32)
@@ -203,6 +214,7 @@ static void check(const struct scales *s)
 	t.args.p[SL_SCALES_REPEAT] = s->repeat;
 	t.args.p[SL_SCALES_FROM] = s->from;
 	t.args.p[SL_SCALES_TO] = s->to;
+	t.args.p[SL_SCALES_PAD] = s->pad;
 	t.args.p[SL_SCALES_N_RANGES] = s->n_widths;
 	for (unsigned i = 0; i < s->n_widths; i++)
 		t.args.p[SL_SCALES_ENDS + i] = end += s->widths[i];
@@ -222,12 +234,13 @@ static void check_some(enum sl_scale_kind kind, enum sl_dtype from, enum sl_dtyp
 	for (unsigned i = 0; i < 24; i++) {
 		struct scales s = { .kind = kind,
 				    .order = i % 2,
-				    .swap = kind > SL_SCALE_FUSED,
+				    .swap = kind > SL_SCALE_BYTES,
 				    .turned = i / 2 % 2,
 				    .from = from,
 				    .to = to,
 				    .repeat = 1,
-				    .halves = 1 + i / 4 % 2 };
+				    .halves = 1 + i / 4 % 2,
+				    .pad = kind == SL_SCALE_BYTES ? (unsigned char)(127 * (i % 2)) : 0 };
 		s.batch = 1 + random_below(3);
 		s.groups = 1 + random_below(40);
 		s.groups_padded = s.groups + random_below(3);
@@ -252,6 +265,19 @@ Test(marlin_scales, of_FP8)
 	check_some(SL_SCALE_FUSED, SL_F32, SL_BF16);
 	check_some(SL_SCALE_FUSED, SL_BF16, SL_BF16);
 	check_some(SL_SCALE_FUSED, SL_F16, SL_F16);
+}
+
+Test(marlin_scales, of_FP8_as_they_are)
+{
+	check_some(SL_SCALE_ROUNDED, SL_F32, SL_F16);
+	check_some(SL_SCALE_ROUNDED, SL_F32, SL_BF16);
+	check_some(SL_SCALE_ROUNDED, SL_BF16, SL_BF16);
+}
+
+Test(marlin_scales, of_bytes_as_they_are)
+{
+	check_some(SL_SCALE_BYTES, SL_F8_E8M0, SL_BF16);
+	check_some(SL_SCALE_BYTES, SL_F8_E4M3, SL_F16);
 }
 
 Test(marlin_scales, powers_of_two)
