@@ -14,23 +14,23 @@
 #include "slicer/backend.h"
 #include "slicer/piece.h"
 
-/* Those of which one thread of a GPU makes a unit, and those of which several share one.
- * clang-format off */
-#define SL_TRANSFORMS_ALONE(X)                                                                                           \
-	X(MAP, map) /* each byte through a table of 256, one table for each range of rows */                                   \
-	X(ROWS, rows) /* rows in another order, whole or in blocks of bytes */                                                 \
-	X(SCALARS, scalars) /* a few numbers from a few others */                                                              \
-	X(DEQUANT, dequant) /* FP8 and scales to floats */                                                                     \
-	X(SUMS, sums) /* of rows */                                                                                            \
-	X(TRANSPOSE, transpose) /* a matrix turned */                                                                          \
-	X(REPACK, repack) /* values of 4 or 8 bits from one packing to another */                                              \
-	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */                              \
-	X(SWIZZLE, swizzle) /* scales in tiles of 128 rows and 4 columns */                                                    \
-	X(ELEMENT, element) /* a function of one element */                                                                    \
+/* Those of which one thread of a GPU makes a unit, and those of which several share one. */
+/* clang-format off */
+#define SL_TRANSFORMS_ALONE(X) \
+	X(MAP, map) /* each byte through a table of 256, one table for each range of rows */ \
+	X(ROWS, rows) /* rows in another order, whole or in blocks of bytes */ \
+	X(SCALARS, scalars) /* a few numbers from a few others */ \
+	X(DEQUANT, dequant) /* FP8 and scales to floats */ \
+	X(SUMS, sums) /* of rows */ \
+	X(TRANSPOSE, transpose) /* a matrix turned */ \
+	X(REPACK, repack) /* values of 4 or 8 bits from one packing to another */ \
+	X(MARLIN_SCALES, marlin_scales) /* scales in the order and numbers of Marlin's kernels */ \
+	X(SWIZZLE, swizzle) /* scales in tiles of 128 rows and 4 columns */ \
+	X(ELEMENT, element) /* a function of one element */ \
 	X(EXPONENTS, exponents) /* of F32 scales, four to a word, column by column */
 
-#define SL_TRANSFORMS_SHARED(X)                                                                                          \
-	X(QUANT, quant) /* floats to FP8, each granule with a scale of its own */                                              \
+#define SL_TRANSFORMS_SHARED(X) \
+	X(QUANT, quant) /* floats to FP8, each granule with a scale of its own */ \
 	X(QUANT_SCALES, quant_scales) /* those scales */
 /* clang-format on */
 
