@@ -83,6 +83,13 @@ static bool is_weight_only(const struct sl_asked *asked)
 	return asked->module->quant->weight_only;
 }
 
+/* Humming's tiles of FP8 are others where the GPU itself widens it to the model's dtype (humming/config/config.py,
+ * use_native_dequant: to F16 from sm89 on, to BF16 from sm100 on, by the compiler; never on sm90). */
+static bool is_widened(const struct sl_asked *asked)
+{
+	return is_weight_only(asked) && (asked->dtype == SL_BF16 || asked->gpu != SL_SM89);
+}
+
 /* TensorRT-LLM's experts choose by themselves, and only so (trtllm_bf16_moe.py, _supports_routing_method). */
 static bool normalises(const struct sl_asked *asked)
 {
@@ -181,7 +188,9 @@ static bool is_symmetric_of_4_bits(const struct sl_asked *asked)
 #define NO_DEEPGEMM(word)   "add " word " to the layout, and start vLLM with VLLM_USE_DEEP_GEMM=0"
 #define WITH_MARLIN(layers) "add -marlin to the layout, and start vLLM with --" layers "-backend marlin"
 #define HUMMING(layers)	    "vLLM takes Humming there, which has not been compared for these weights: " WITH_MARLIN(layers)
-#define MACHETE		    "vLLM takes Machete or Humming there, whose layouts are not known exactly: " WITH_MARLIN("linear")
+#define HUMMING_WIDENS \
+	"vLLM takes Humming there, whose layout depends on the CUDA compiler that it finds: " WITH_MARLIN("linear")
+#define MACHETE "vLLM takes Machete or Humming there, whose layouts are not known exactly: " WITH_MARLIN("linear")
 
 /* clang-format off */
 #define KEEP(format, what, on, with, fits, name) \
@@ -196,8 +205,8 @@ static bool is_symmetric_of_4_bits(const struct sl_asked *asked)
 	{ .storage = "plain", .kind = what, .gpus = on, .kernels = with, .online = ONLINE(how), .when = fits, .says = name, .steps = { __VA_ARGS__ } }
 #define LATENT(format, on, with, fits, ...) \
 	STEPS(format, SL_LATENT, on, with, fits, "MLA", __VA_ARGS__ { .recipe = "mla", .elsewhere = "mla_attn.mla_attn." })
-#define HUMMING_FP8(format, fits) \
-	{ .storage = format, .kind = SL_LINEAR, .gpus = GPU(SM80), .kernels = ANY & ~K(MARLIN), .when = fits, .says = "Humming", .steps = { { .recipe = "humming_fp8" } }, .drops = "input_scale" }
+#define HUMMING_FP8(format, on, fits) \
+	{ .storage = format, .kind = SL_LINEAR, .gpus = on, .kernels = ANY & ~K(MARLIN), .when = fits, .says = "Humming", .steps = { { .recipe = "humming_fp8" } }, .drops = "input_scale" }
 /* Marlin has no use for the scales of inputs. */
 #define MARLIN_FP8(format, on, with, fits, ...) \
 	{ .storage = format, .kind = SL_LINEAR, .gpus = on, .kernels = with, .when = fits, .says = "Marlin", .steps = { __VA_ARGS__ { .recipe = "marlin_fp8" } }, .drops = "input_scale" }
@@ -261,8 +270,9 @@ const struct sl_choice sl_kernel_choices[] = {
 	MADE(BLOCK, SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), NULL, "FlashInfer TRT-LLM", { MADE_BLOCKS }, { .recipe = "trtllm_fp8", FP8_BLOCKS }),
 
 	/* FP8, one scale a matrix or one a row. compressed-tensors' GPUs without FP8 keep inputs as they are, and so do some checkpoints. */
-	NOT_WHEN("FP8 per tensor", SL_LINEAR, NVIDIA, CUTLASS_FP8, is_weight_only, HUMMING("linear")),
-	HUMMING_FP8("FP8 per tensor", is_compressed),
+	HUMMING_FP8("FP8 per tensor", OLDER | GPU(SM90), is_widened),
+	NOT_WHEN("FP8 per tensor", SL_LINEAR, NVIDIA, ANY & ~K(MARLIN), is_weight_only, HUMMING_WIDENS),
+	HUMMING_FP8("FP8 per tensor", GPU(SM80), is_compressed),
 	MARLIN_FP8("FP8 per tensor", NVIDIA, K(MARLIN), is_weight_only, ),
 	MARLIN_FP8("FP8 per tensor", GPU(SM80), K(MARLIN), is_compressed, ),
 	MARLIN_FP8("FP8 per tensor", FP8_CORES, K(MARLIN), is_compressed, { .recipe = "fp8_tensor" }, ),
@@ -290,8 +300,9 @@ const struct sl_choice sl_kernel_choices[] = {
 	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(AUTO), suits_trtllm, "FlashInfer TRT-LLM", FP8_LARGEST, { .recipe = "trtllm_fp8", FP8_EXPERTS }),
 	STEPS("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(TRTLLM), may_suit_trtllm, "FlashInfer TRT-LLM", FP8_LARGEST, { .recipe = "trtllm_fp8", FP8_EXPERTS }),
 	NOT("FP8 per tensor", SL_EXPERTS, GPU(SM100), K(AUTO), "vLLM chooses by the router there: add -flashinfer to the layout, and start vLLM with --moe-backend flashinfer_cutlass"),
-	NOT_WHEN("FP8 per channel", SL_LINEAR, NVIDIA, CUTLASS_FP8, is_weight_only, HUMMING("linear")),
-	HUMMING_FP8("FP8 per channel", NULL),
+	HUMMING_FP8("FP8 per channel", OLDER | GPU(SM90), is_widened),
+	NOT_WHEN("FP8 per channel", SL_LINEAR, NVIDIA, ANY & ~K(MARLIN), is_weight_only, HUMMING_WIDENS),
+	HUMMING_FP8("FP8 per channel", GPU(SM80), NULL),
 	ONE("FP8 per channel", SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", .recipe = "fp8_channel", .align = 16),
 	ONE("FP8 per channel", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz"),
 	MARLIN_FP8("FP8 per channel", NVIDIA, K(MARLIN), NULL, ),
