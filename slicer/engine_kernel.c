@@ -31,6 +31,12 @@ static bool suits_deepgemm(const struct sl_asked *asked)
 	return asked->dtype == SL_BF16 && asked->n % 64 == 0 && asked->k % 128 == 0;
 }
 
+/* FlashInfer's mm_mxfp8 (kernels/linear/mxfp8/flashinfer.py, _check_mm_mxfp8_shape). */
+static bool suits_mm_mxfp8(const struct sl_asked *asked)
+{
+	return asked->n >= 128 && asked->k >= 128;
+}
+
 /* Only Triton's kernels take experts in finer blocks than those that are stored (fused_moe/oracle/fp8.py). */
 static bool has_stored_blocks(const struct sl_asked *asked)
 {
@@ -221,7 +227,7 @@ static bool is_symmetric_of_4_bits(const struct sl_asked *asked)
 #define ITS_OWN	     (K(AUTO) | K(TRITON) | K(TRTLLM))
 
 #define INT8(format) \
-	ONE(format, SL_LINEAR, GPU(SM80) | GPU(SM89) | GPU(SM90), K(AUTO) | K(CUTLASS) | K(MARLIN), NULL, "CUTLASS", .recipe = "int8_w8a8"), \
+	ONE(format, SL_LINEAR, GPU(SM80) | GPU(SM89) | GPU(SM90), ANY & ~K(TRITON), NULL, "CUTLASS", .recipe = "int8_w8a8"), \
 	NOT(format, SL_LINEAR, GPU(SM100), ANY, "CUTLASS has no INT8 kernels there, and vLLM refuses it")
 #define PACKED(format, name, ...) \
 	NOT_WHEN(format, SL_LINEAR, ALL, ANY, is_beyond_marlin, "vLLM takes Humming for 8 bits with zero points, whose layout is not known exactly"), \
@@ -375,9 +381,13 @@ const struct sl_choice sl_kernel_choices[] = {
 	NOT("MXFP4", SL_EXPERTS, GPU(SM100), ANY, "CUTLASS's experts have not been compared yet, and vLLM takes no others"),
 	ONE("MXFP4", SL_EXPERTS, NVIDIA, ANY, NULL, "Marlin", .recipe = "marlin_moe_mxfp4", FP8_EXPERTS),
 	ONE("MXFP8", SL_LINEAR, GPU(SM90), K(AUTO) | K(CUTLASS) | K(TRITON), NULL, "Humming", .recipe = "humming_mxfp8"),
+	ONE("MXFP8", SL_LINEAR, GPU(SM100), K(AUTO) | K(CUTLASS) | K(TRITON), suits_mm_mxfp8, "FlashInfer CuTe-DSL", .recipe = "mxfp8_cutedsl", .in = "weight_scale=scale"),
+	ONE("MXFP8", SL_LINEAR, GPU(SM100), K(FLASHINFER), suits_mm_mxfp8, "FlashInfer CUTLASS", .recipe = "swizzle_mxfp8", .in = "weight_scale=scale"),
+	ONE("MXFP8", SL_LINEAR, GPU(SM100), K(AUTO) | K(CUTLASS) | K(TRITON), NULL, "Marlin", .recipe = "marlin_mxfp8"),
 	ONE("MXFP8", SL_LINEAR, OLDER, K(AUTO) | K(CUTLASS) | K(TRITON), NULL, "Marlin", .recipe = "marlin_mxfp8"),
 	ONE("MXFP8", SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_mxfp8"),
 	ONE("MXFP8", SL_EXPERTS, GPU(SM90), K(AUTO), NULL, "Humming", .recipe = "humming_moe_mxfp8", FP8_EXPERTS),
+	ONE("MXFP8", SL_EXPERTS, GPU(SM100), K(AUTO) | K(TRTLLM), NULL, "FlashInfer TRT-LLM", .recipe = "trtllm_mxfp8", FP8_EXPERTS),
 	ONE("MXFP8", SL_EXPERTS, OLDER, K(AUTO), NULL, "Marlin", .recipe = "marlin_moe_mxfp8", FP8_EXPERTS),
 	ONE("MXFP8", SL_EXPERTS, NVIDIA, K(MARLIN), NULL, "Marlin", .recipe = "marlin_moe_mxfp8", FP8_EXPERTS),
 	NOT("MXFP4 blocks of all experts", SL_EXPERTS, GPU(SM90), K(AUTO) | K(TRITON), "the layout of Triton's own kernels is not known exactly: " WITH_MARLIN("moe")),

@@ -202,6 +202,7 @@ struct sl_recipe {
 	X(nvfp4_global_modelopt, "NVFP4: one scale for fused matrices, the largest", SL_GLOBALS) \
 	X(swizzle_nvfp4, "scales in tiles of 128 rows and 4 columns", SL_MOVED) \
 	X(swizzle_mxfp8, "scales in tiles of 128 rows and 4 columns, flat", SL_MOVED) \
+	X(mxfp8_cutedsl, "MXFP8 for CuTe-DSL: scales in tiles of 128 rows and 4 columns, flat", SL_MOVED) \
 	X(swizzle_mxfp4, "scales in tiles of 128 rows and 4 columns, flat", SL_MOVED) \
 	X(nvfp4_pad, "4-bit weights padded to a kernel's multiples", SL_MOVED) \
 	X(nvfp4_moe, "NVFP4 experts for CUTLASS: scales in tiles, FlashInfer's with up before gate", SL_MOVED) \
@@ -210,6 +211,7 @@ struct sl_recipe {
 	X(trtllm_bf16, "BF16 experts for TensorRT-LLM: rows shuffled, in blocks of 128 bytes", SL_MOVED) \
 	X(trtllm_fp8, "FP8 experts for TensorRT-LLM: rows shuffled, blocks of 128 bytes with block scales", SL_FLOORED) \
 	X(trtllm_nvfp4, "NVFP4 experts for TensorRT-LLM: padded, rows shuffled, scales in tiles", SL_MOVED) \
+	X(trtllm_mxfp8, "MXFP8 experts for TensorRT-LLM: rows shuffled, scales in tiles", SL_MOVED) \
 	X(trtllm_gpt_oss, "MXFP4 experts for TensorRT-LLM: rows shuffled, scales in tiles, F32 biases", SL_WIDENED) \
 	X(deepgemm_sf, "exponents of scales, four to a word, column by column: DeepGEMM on Blackwell", SL_MOVED) \
 	X(e8m0_to_f32, "powers of two as F32 scales", SL_MOVED)

@@ -99,6 +99,20 @@ int sl_post_swizzle_mxfp8(const struct sl_post *post)
 	return add_swizzled(post, true);
 }
 
+/* The matrix is seen turned. */
+int sl_post_mxfp8_cutedsl(const struct sl_post *post)
+{
+	const struct sl_loaded *weight;
+	int ret = sl_post_need(post, "weight", 2, &weight);
+
+	if (!ret)
+		ret = sl_post_keep(post, weight);
+	if (ret)
+		return ret;
+	sl_post_turned(post);
+	return add_swizzled(post, true);
+}
+
 int sl_post_swizzle_mxfp4(const struct sl_post *post)
 {
 	return add_swizzled(post, true);

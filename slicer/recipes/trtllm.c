@@ -98,12 +98,13 @@ int sl_post_trtllm_fp8(const struct sl_post *post)
 	return post->facts.block[0] ? add_fp8_block(post, &moe) : add_fp8_tensor(post, &moe);
 }
 
-/* Both matrices and their scales of 4-bit values. */
-static int add_fp4(const struct sl_post *post, const struct sl_moe *moe, uint64_t group, uint64_t chain, bool halves,
-		   uint64_t inter, uint64_t hidden)
+/* Both matrices, and their scales of groups, as `dtype`. */
+static int add_groups(const struct sl_post *post, const struct sl_moe *moe, uint64_t group, enum sl_dtype dtype,
+		      uint64_t chain, bool halves, uint64_t inter, uint64_t hidden)
 {
-	struct sl_moe_order upper = { chain, halves, 2 * inter, hidden / 2, 0 },
-			    lower = { SL_ROWS_TILE_128, false, hidden, inter / 2, 0 };
+	uint64_t packed = moe->hidden / moe->w13->shape[2];
+	struct sl_moe_order upper = { chain, halves, 2 * inter, hidden / packed, 0 },
+			    lower = { SL_ROWS_TILE_128, false, hidden, inter / packed, 0 };
 	const struct sl_loaded *s13, *s2;
 	int ret = sl_moe_need_scale(post, "w13_scale", moe->w13, moe->hidden, group, &s13);
 
@@ -118,8 +119,8 @@ static int add_fp4(const struct sl_post *post, const struct sl_moe *moe, uint64_
 	upper.row_bytes = hidden / group;
 	lower.row_bytes = inter / group;
 	if (!ret)
-		ret = sl_moe_add_swizzled(post, s13, &upper, SL_F8_E4M3);
-	return ret ? ret : sl_moe_add_swizzled(post, s2, &lower, SL_F8_E4M3);
+		ret = sl_moe_add_swizzled(post, s13, &upper, dtype);
+	return ret ? ret : sl_moe_add_swizzled(post, s2, &lower, dtype);
 }
 
 int sl_post_trtllm_nvfp4(const struct sl_post *post)
@@ -128,8 +129,27 @@ int sl_post_trtllm_nvfp4(const struct sl_post *post)
 	int ret = sl_moe_need(post, 2, &moe);
 
 	if (!ret)
-		ret = add_fp4(post, &moe, 16, gated_128, true, sl_up(moe.inter, 64), sl_up(moe.hidden, 256));
+		ret = add_groups(post, &moe, 16, SL_F8_E4M3, gated_128, true, sl_up(moe.inter, 64),
+				 sl_up(moe.hidden, 256));
 	return ret ? ret : sl_moe_add_inputs(post, true, moe.experts);
+}
+
+/* Scales keep their shape: they fill whole tiles of 128 rows and 4 columns. */
+int sl_post_trtllm_mxfp8(const struct sl_post *post)
+{
+	struct sl_moe moe;
+	int ret = sl_moe_need(post, 1, &moe);
+
+	if (!ret && moe.w13->dtype != SL_F8_E4M3)
+		ret = sl_fail(post->plan->err, EINVAL, "%s: 'w13' is %s, this kernel takes FP8", SL_ESC(post->prefix),
+			      sl_dtypes[moe.w13->dtype].name);
+	if (!ret)
+		ret = need_rows(post, &moe, moe.inter, moe.hidden, 128);
+	if (!ret)
+		ret = sl_moe_divides(post, moe.w13, "columns", moe.hidden, 128);
+	if (!ret)
+		ret = sl_moe_divides(post, moe.w2, "columns", moe.inter, 128);
+	return ret ? ret : add_groups(post, &moe, 32, SL_U8, gated_128, true, moe.inter, moe.hidden);
 }
 
 /* gpt-oss has gate and up in turn already, in the other order. */
@@ -145,7 +165,7 @@ int sl_post_trtllm_gpt_oss(const struct sl_post *post)
 	if (!ret)
 		ret = sl_moe_need_bias(post, "w2_bias", moe.w2, &bias2);
 	if (!ret)
-		ret = add_fp4(post, &moe, 32, chain, false, moe.inter, moe.hidden);
+		ret = add_groups(post, &moe, 32, SL_F8_E4M3, chain, false, moe.inter, moe.hidden);
 	if (!ret)
 		ret = sl_moe_add_bias(post, bias13, chain, SL_F32);
 	return ret ? ret : sl_moe_add_bias(post, bias2, SL_ROWS_TILE_128, SL_F32);

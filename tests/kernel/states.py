@@ -4,7 +4,7 @@
 states.tsv has a line for each: family (and arguments of tests/zoo/gen.py), layout, rank, number of tensors, and a digest of all names,
 dtypes, shapes and bytes. Without an option the exports' digests are compared, which needs no more than Python.
 
-With --engine vLLM itself makes each state (engine.py), which is compared tensor by tensor; with --write as well, digests of ranks that
+With --engine vLLM itself makes each state (engine.py), which is compared tensor by tensor, with what it sees turned; with --write as well, digests of ranks that
 are equal are written. ENGINES is the virtual environment (tests/engines/install.sh humming-kernels).
 What vLLM has and kernel/ leaves out: the scales of the KV cache, and tensors without elements.
 """
@@ -56,7 +56,9 @@ def export(family, layout, rank):
         ours = {}
         for path in pathlib.Path(out).rglob("*.safetensors"):
             read(path, ours)
-        return ours
+        manifest, = pathlib.Path(out).rglob("manifest.json")
+        views = {name for name, said in json.loads(manifest.read_text())["tensors"].items() if "view" in said}
+        return ours, views
 
 
 def digest(tensors):
@@ -95,11 +97,11 @@ def engine(family, layout, rank):
         if not path.exists():
             return "vLLM fails: " + (done.stderr.strip().splitlines() or ["?"])[-1]
         theirs = {}
-        also = json.loads(read(path, theirs).get("also", "{}"))
-    return theirs, also
+        meta = read(path, theirs)
+    return theirs, json.loads(meta["also"]), json.loads(meta["turned"])
 
 
-def differences(ours, theirs, also):
+def differences(ours, views, theirs, also, turned):
     for name, others in also.items():
         ours_name = next((o for o in others if o in ours and name not in ours), None)
         if ours_name and name in theirs:
@@ -115,6 +117,8 @@ def differences(ours, theirs, also):
         elif ours[name][2] != theirs[name][2]:
             n = sum(a != b for a, b in zip(ours[name][2], theirs[name][2]))
             yield f"{name}: {n} of {len(ours[name][2])} bytes differ"
+        elif (name in views) != (name in turned):
+            yield f"{name}: vLLM sees it{' not' if name in views else ''} with swapped axes"
 
 
 # ---- both ----
@@ -125,10 +129,11 @@ def check(line, with_engine):
     ours = export(family, layout, rank)
     if isinstance(ours, str):
         return line, [ours]
+    ours, views = ours
     now = "\t".join((family, layout, rank, str(len(ours)), digest(ours)))
     made = engine(family, layout, rank) if with_engine else None
     if made:
-        wrong = [made] if isinstance(made, str) else list(differences(ours, *made))
+        wrong = [made] if isinstance(made, str) else list(differences(ours, views, *made))
     else:
         wrong = [] if line == now else ["another digest: it differs from what vLLM holds"]
     return line if wrong else now, wrong

@@ -74,6 +74,8 @@ static const struct {
 	{ "CutlassNvFp4LinearKernel", "CUTLASS or FlashInfer" },
 	{ "FlashInferCuteDslNvFp4LinearKernel", "CUTLASS or FlashInfer" },
 	{ "FlashInferCutlassNvFp4LinearKernel", "CUTLASS or FlashInfer" },
+	{ "FlashInferCutedslMxfp8LinearKernel", "FlashInfer CuTe-DSL" },
+	{ "FlashInferCutlassMxfp8LinearKernel", "FlashInfer CUTLASS" },
 	{ "FlashInferFP8ScaledMMLinearKernel", "FlashInfer" },
 	{ "FlashInferFp8DeepGEMMDynamicBlockScaledKernel", "DeepGEMM" },
 	{ "HummingFP8ScaledMMLinearKernel", "Humming" },
