@@ -13,22 +13,33 @@
 #include <errno.h>
 #include <string.h>
 
-#define GPU(name) (1u << SL_##name)
-#define NVIDIA	  (GPU(SM80) | GPU(SM89) | GPU(SM90) | GPU(SM100))
-#define ALL	  (NVIDIA | GPU(GFX942))
-#define FP8_CORES (GPU(SM89) | GPU(SM90) | GPU(SM100))
-#define OLDER	  (GPU(SM80) | GPU(SM89))
-#define NEWER	  (GPU(SM90) | GPU(SM100))
-#define K(name)	  (1u << SL_KERNELS_##name)
-#define ANY	  (K(AUTO) | K(MARLIN) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM))
-#define ONLINE(x) (1u << SL_ONLINE_##x)
+#define GPU(name)  (1u << SL_##name)
+#define NVIDIA	   (GPU(SM80) | GPU(SM89) | GPU(SM90) | GPU(SM100))
+#define ALL	   (NVIDIA | GPU(GFX942))
+#define FP8_CORES  (GPU(SM89) | GPU(SM90) | GPU(SM100))
+#define OLDER	   (GPU(SM80) | GPU(SM89))
+#define NEWER	   (GPU(SM90) | GPU(SM100))
+#define K(name)	   (1u << SL_KERNELS_##name)
+#define ANY	   (K(AUTO) | K(MARLIN) | K(CUTLASS) | K(TRITON) | K(FLASHINFER) | K(TRTLLM))
+#define ONLINE(x)  (1u << SL_ONLINE_##x)
+#define ON_THE_WAY (ONLINE(TENSOR) | ONLINE(CHANNEL) | ONLINE(BLOCK))
 
 /* ---- what a kernel's choice depends on besides format, GPU and words ---- */
+
+/* Models that vLLM keeps from DeepGEMM on Blackwell (utils/deep_gemm.py, should_auto_disable_deep_gemm). */
+static bool is_excluded(const struct sl_asked *asked)
+{
+	const struct sl_config *config = asked->config;
+
+	return asked->gpu == SL_SM100 && config &&
+	       (sl_config_is(config, SL_TEXT, "model_type", "qwen3_5_text") ||
+		sl_config_is(config, SL_TEXT, "model_type", "qwen3_5_moe_text"));
+}
 
 /* DeepGEMM's, and FlashInfer's that goes with it (utils/deep_gemm.py, should_use_deepgemm_for_fp8_linear). */
 static bool suits_deepgemm(const struct sl_asked *asked)
 {
-	return asked->dtype == SL_BF16 && asked->n % 64 == 0 && asked->k % 128 == 0;
+	return asked->dtype == SL_BF16 && asked->n % 64 == 0 && asked->k % 128 == 0 && !is_excluded(asked);
 }
 
 /* FlashInfer's mm_mxfp8 (kernels/linear/mxfp8/flashinfer.py, _check_mm_mxfp8_shape). */
@@ -47,6 +58,17 @@ static bool has_stored_blocks(const struct sl_asked *asked)
 static bool is_spread(const struct sl_asked *asked)
 {
 	return asked->spread && has_stored_blocks(asked);
+}
+
+static bool is_vision(const struct sl_asked *asked)
+{
+	return asked->module->part == SL_VISION;
+}
+
+/* Llama 4's encoder is never quantised on the way (models/mllama4.py). */
+static bool is_vision_of_llama4(const struct sl_asked *asked)
+{
+	return is_vision(asked) && asked->config && sl_config_is(asked->config, SL_TEXT, "model_type", "llama4_text");
 }
 
 static bool is_fixed(const struct sl_asked *asked)
@@ -222,6 +244,8 @@ static bool is_symmetric_of_4_bits(const struct sl_asked *asked)
 #define FP8_LARGEST  { .recipe = "moe_fp8_tensor", FP8_EXPERTS }, { .recipe = "moe_fp8_input", .has = "w13_input_scale" }
 #define MADE_SCALES  .in = ONLINE_EXPERTS, .out = "w13_scale=w13_weight_scale|w2_scale=w2_weight_scale"
 #define MADE_BLOCKS  .recipe = "online_moe_block", .in = ONLINE_EXPERTS, .out = "w13_scale=w13_weight_scale_inv|w2_scale=w2_weight_scale_inv"
+/* Hopper's stay as they are. */
+#define DEEPGEMM_SCALES { .recipe = "deepgemm_sf", .in = "weight_scale_inv=scale|weight_scale=scale" }
 /* What vLLM chooses by itself where a word has no kernel for FP8. */
 #define CUTLASS_FP8  (K(AUTO) | K(CUTLASS) | K(TRITON) | K(TRTLLM))
 #define ITS_OWN	     (K(AUTO) | K(TRITON) | K(TRTLLM))
@@ -256,12 +280,14 @@ const struct sl_choice sl_kernel_choices[] = {
 	NOT("plain", SL_EXPERTS, GPU(GFX942), K(AUTO), "AITER's layout of experts is not known exactly"),
 
 	/* plain weights, quantised on the way */
+	{ .storage = "plain", .kind = SL_LINEAR, .gpus = ALL, .kernels = ANY, .online = ON_THE_WAY, .when = is_vision_of_llama4, .says = "cuBLAS" },
+	{ .storage = "plain", .kind = SL_LINEAR, .gpus = ALL, .kernels = ANY, .online = ON_THE_WAY, .when = is_vision, .refused = "which layers of an encoder of images vLLM quantises on the way has not been compared yet" },
 	MADE(TENSOR, SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", { .recipe = "online_tensor" }, { .recipe = "fp8_cutlass_pad" }),
 	MADE(CHANNEL, SL_LINEAR, FP8_CORES, CUTLASS_FP8, NULL, "CUTLASS", { .recipe = "online_channel" }, { .recipe = "fp8_cutlass_pad" }),
 	MADE(TENSOR, SL_LINEAR, GPU(SM80), ITS_OWN, NULL, "Marlin", { .recipe = "online_tensor" }, { .recipe = "marlin_fp8" }),
 	MADE(TENSOR, SL_LINEAR, NVIDIA, K(MARLIN), NULL, "Marlin", { .recipe = "online_tensor" }, { .recipe = "marlin_fp8" }),
 	MADE(BLOCK, SL_LINEAR, GPU(SM90), K(AUTO) | K(FLASHINFER) | K(TRTLLM), suits_deepgemm, "DeepGEMM", { .recipe = "online_block" }, { .recipe = "block_ue8m0" }),
-	{ .storage = "plain", .kind = SL_LINEAR, .gpus = GPU(SM100), .kernels = K(AUTO) | K(TRTLLM), .online = ONLINE(BLOCK), .when = suits_deepgemm, .refused = "DeepGEMM's packed scales are known by formula only: " NO_DEEPGEMM("-cutlass") },
+	MADE(BLOCK, SL_LINEAR, GPU(SM100), K(AUTO) | K(TRTLLM), suits_deepgemm, "DeepGEMM", { .recipe = "online_block" }, { .recipe = "block_ue8m0" }, DEEPGEMM_SCALES),
 	MADE(BLOCK, SL_LINEAR, NEWER, K(AUTO) | K(CUTLASS) | K(TRTLLM), NULL, "CUTLASS", { .recipe = "online_block" }),
 	MADE(BLOCK, SL_LINEAR, NVIDIA, K(TRITON), NULL, "Triton", { .recipe = "online_block" }),
 	MADE(BLOCK, SL_LINEAR, OLDER, K(AUTO) | K(MARLIN) | K(TRTLLM), NULL, "Marlin", { .recipe = "online_block" }, { .recipe = "marlin_fp8" }),
@@ -330,7 +356,7 @@ const struct sl_choice sl_kernel_choices[] = {
 
 	/* FP8 blocks */
 	ONE("FP8 blocks", SL_LINEAR, GPU(SM90), K(AUTO) | K(FLASHINFER) | K(TRTLLM), suits_deepgemm, "DeepGEMM", .recipe = "block_ue8m0"),
-	NOT_WHEN("FP8 blocks", SL_LINEAR, GPU(SM100), K(AUTO) | K(TRTLLM), suits_deepgemm, "DeepGEMM's packed scales are known by formula only: " NO_DEEPGEMM("-cutlass")),
+	STEPS("FP8 blocks", SL_LINEAR, GPU(SM100), K(AUTO) | K(TRTLLM), suits_deepgemm, "DeepGEMM", { .recipe = "block_ue8m0" }, DEEPGEMM_SCALES),
 	KEEP("FP8 blocks", SL_LINEAR, NEWER, K(AUTO) | K(CUTLASS) | K(TRTLLM), NULL, "CUTLASS"),
 	KEEP("FP8 blocks", SL_LINEAR, FP8_CORES, K(TRITON), NULL, "Triton"),
 	ONE("FP8 blocks", SL_LINEAR, GPU(GFX942), K(AUTO), NULL, "ROCm", .recipe = "fp8_fnuz"),

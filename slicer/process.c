@@ -119,6 +119,7 @@ static void ask(const struct sl_model *model, const struct sl_engine *engine, co
 		.spread = layout->experts != SL_EXPERTS_SLICED && layout->tp > 1,
 		.normalises = said ? normalises : -1,
 		.dtype = sl_float_of(model, engine, layout),
+		.config = &model->config,
 		.n = n,
 		.k = k,
 	};
@@ -187,6 +188,7 @@ static void set_facts(const struct sl_plan *plan, const struct sl_module *module
 		.block = { quant->block[0] / finer, quant->block[1] / finer },
 		.dtype = sl_plan_float(plan),
 		.n_widths = modules[0].n_widths,
+		.rows = rows_of(&modules[0]),
 		.gated = true,
 		.symmetric = !quant->asymmetric,
 		.fixed = modules[0].fixed,
@@ -516,9 +518,11 @@ static int check_row(const struct sl_model *model, const struct sl_engine *engin
 {
 	const struct sl_bound *bound = sl_bound_at(model, s, layer, r, 0);
 	const struct sl_weight *row = sl_row_in(engine, &model->arch->stacks[s].weights[r]);
-	struct sl_module module = {
-		.storage = bound->storage, .row = row, .quant = &model->quant, .fixed = sl_has_input_scale(model, bound)
-	};
+	struct sl_module module = { .storage = bound->storage,
+				    .row = row,
+				    .quant = &model->quant,
+				    .part = model->arch->stacks[s].part,
+				    .fixed = sl_has_input_scale(model, bound) };
 	enum sl_gpu gpu = gpu_of(layout, model->gpu ? (enum sl_gpu)(model->gpu - 1) : SL_SM90);
 	struct sl_asked asked;
 	struct sl_matrix size;

@@ -57,8 +57,9 @@ struct sl_asked {
 	enum sl_online online;
 	bool spread; /* each rank has some of the experts, whole */
 	int normalises; /* do routers scale the weights of their choice to 1? 1: they do, 0: not, -1: config.json does not say */
-	enum sl_dtype dtype; /* the model's */
-	uint64_t n, k;	     /* rows and columns of this rank's matrix */
+	enum sl_dtype dtype;		/* the model's */
+	const struct sl_config *config; /* NULL: it says nothing */
+	uint64_t n, k;			/* rows and columns of this rank's matrix */
 };
 
 struct sl_choice {
@@ -75,6 +76,7 @@ struct sl_choice {
 };
 
 struct sl_bound;
+struct sl_config;
 struct sl_model;
 struct sl_plan;
 struct sl_engine;

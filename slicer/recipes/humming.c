@@ -49,14 +49,29 @@ static enum sl_scale_order order_of(const struct sl_marlin *m)
 	return m->group ? SL_SCALES_IN_64 : SL_SCALES_IN_32;
 }
 
-/* It adds a second bias of zeros to a layer with one. */
-static int refuse_bias(const struct sl_post *post, const char *name)
+/* The bias of a layer, if it has one, and a second one of zeros, for who adds the first by himself. */
+static int add_biases(const struct sl_marlin *m)
 {
-	if (!sl_post_find(post, name))
+	const struct sl_loaded *bias = sl_post_find(m->post, "bias");
+	int ret = 0;
+
+	if (!bias)
+		return 0;
+	ret = sl_marlin_add_bias(m, "bias");
+	if (!ret)
+		ret = sl_post_begin(m->post, "zero_bias", bias->dtype);
+	if (!ret)
+		ret = sl_plan_fill(m->post->plan, 0, m->n_padded);
+	return ret ? ret : sl_post_shape(m->post, SL_SHAPE(m->n_padded));
+}
+
+static int refuse_bias(const struct sl_post *post)
+{
+	if (!sl_post_find(post, "w13_bias"))
 		return 0;
 	return sl_fail(post->plan->err, EINVAL,
-		       "%s%s: layers with a bias have not been compared with Humming's yet: add -marlin to the layout",
-		       SL_ESC(post->prefix), name);
+		       "%s: experts with a bias have not been compared with Humming's yet: add -marlin to the layout",
+		       SL_ESC(post->prefix));
 }
 
 /* ---- integers of 4 bits, in groups ---- */
@@ -101,7 +116,7 @@ static int add_wna16(const struct sl_post *post, const char *name, const char *n
 
 int sl_post_humming_moe_wna16(const struct sl_post *post)
 {
-	int ret = refuse_bias(post, "w13_bias");
+	int ret = refuse_bias(post);
 
 	if (!ret && post->facts.bits != 4)
 		ret = sl_fail(post->plan->err, EINVAL, "%sw13: elements of %u bits, not 4", SL_ESC(post->prefix),
@@ -120,12 +135,12 @@ int sl_post_humming_fp8(const struct sl_post *post)
 	int ret = find(post, "weight", 2, SL_F8_E4M3, 8, 0, &m, &weight);
 
 	if (!ret)
-		ret = refuse_bias(post, "bias");
-	if (!ret)
 		ret = sl_marlin_add_weight(&m, weight);
 	if (!ret && !scales)
 		ret = sl_post_need(post, "weight_scale", 2, &scales);
-	return ret ? ret : sl_marlin_add_row_scales(&m, scales, SL_SCALE_ROUNDED);
+	if (!ret)
+		ret = sl_marlin_add_row_scales(&m, scales, SL_SCALE_ROUNDED);
+	return ret ? ret : add_biases(&m);
 }
 
 /* ---- scales of a byte ---- */
@@ -157,19 +172,19 @@ static int add_mxfp8(const struct sl_post *post, unsigned n_dims, const char *na
 			SL_ESC(post->prefix), name);
 	if (!ret)
 		ret = sl_marlin_add_weight(&m, weight);
-	return ret ? ret : add_byte_scales(&m, name_of_scales, SL_F8_E8M0);
+	if (!ret)
+		ret = add_byte_scales(&m, name_of_scales, SL_F8_E8M0);
+	return ret || n_dims > 2 ? ret : add_biases(&m);
 }
 
 int sl_post_humming_mxfp8(const struct sl_post *post)
 {
-	int ret = refuse_bias(post, "bias");
-
-	return ret ? ret : add_mxfp8(post, 2, "weight", "weight_scale");
+	return add_mxfp8(post, 2, "weight", "weight_scale");
 }
 
 int sl_post_humming_moe_mxfp8(const struct sl_post *post)
 {
-	int ret = refuse_bias(post, "w13_bias");
+	int ret = refuse_bias(post);
 
 	if (!ret)
 		ret = add_mxfp8(post, 3, "w13", "w13_scale");
@@ -185,11 +200,11 @@ int sl_post_humming_nvfp4(const struct sl_post *post)
 	int ret = find(post, "weight", 2, SL_U8, 4, 16, &m, &weight);
 
 	if (!ret)
-		ret = refuse_bias(post, "bias");
-	if (!ret)
 		ret = sl_marlin_add_weight(&m, weight);
 	if (!ret)
 		ret = add_byte_scales(&m, "weight_scale", SL_F8_E4M3);
+	if (!ret)
+		ret = add_biases(&m);
 	if (!ret)
 		ret = sl_post_need(post, "weight_global_scale", 0, &global);
 	if (ret)

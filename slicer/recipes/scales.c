@@ -45,7 +45,10 @@ int sl_post_deepgemm_sf(const struct sl_post *post)
 	t.args.p[SL_EXPONENTS_ROWS] = rows;
 	t.args.p[SL_EXPONENTS_GROUP] = group;
 	sl_post_input(&t, s, 0, s->shape[0], s->shape[1] * sizeof(float));
-	return sl_post_one(post, "scale", SL_I32, &t, SL_SHAPE(words, aligned));
+	ret = sl_post_one(post, "scale", SL_I32, &t, SL_SHAPE(words, aligned));
+	if (!ret)
+		sl_post_turned(post);
+	return ret;
 }
 
 /* ---- every rank's part ---- */

@@ -1,6 +1,6 @@
 /*
  * exponents.h - the exponents of F32 scales, four to a word, the words column by column: DeepGEMM's scales on Blackwell (its
- * public tests, get_mn_major_tma_aligned_packed_ue8m0_tensor).
+ * public tests, get_mn_major_tma_aligned_packed_ue8m0_tensor; transpose_and_pack_fp32_into_ue8m0 in impls/smxx_layout.cuh).
  *
  *      input 0   F32 scales, [rows / group, columns]
  *

@@ -114,10 +114,16 @@ def block_cast(x, block_size=(128, 128), use_ue8m0=False):
 
 
 def required_layout(sf=None, **how):
-    """DeepGEMM's transform_sf_into_required_layout: F32 scales of blocks stay as they are on Hopper."""
-    if GPU != "sm90":
-        raise NotImplementedError("DeepGEMM packs scales there")
-    return sf
+    """DeepGEMM's transform_sf_into_required_layout (impls/smxx_layout.cuh): F32 scales of blocks stay as they are on Hopper; on
+    Blackwell four exponents make a word, the words of a column of rows lie together."""
+    if GPU == "sm90":
+        return sf
+    groups, recipe = how["num_groups"], how["recipe"]
+    assert sf.dtype == torch.float32 and recipe[1:] == (128, 128) and not how["is_sfa"] and how["mn"] % 4 == 0
+    rows = sf.reshape(groups, -1, sf.shape[-1])[:, torch.arange(how["mn"]) // recipe[1]]
+    exponents = torch.nn.functional.pad(rows.view(torch.int32) >> 23, (0, -rows.shape[-1] % 4)).reshape(*rows.shape[:2], -1, 4)
+    words = exponents[..., 0] | exponents[..., 1] << 8 | exponents[..., 2] << 16 | exponents[..., 3] << 24
+    return torch.empty_strided(words.shape, (words.shape[1] * words.shape[2], 1, words.shape[1]), dtype=torch.int32).copy_(words)
 
 
 def divided(t, by, divide=torch.Tensor.__truediv__):
@@ -226,9 +232,7 @@ def load():
 
 def in_memory(t):
     """The tensor as it lies in memory, and whether its last two axes are swapped."""
-    if t.is_contiguous():
-        return t, False
-    if t.dim() >= 2 and t.stride(-2) == 1 and t.stride(-1) == t.shape[-2]:
+    if t.dim() >= 2 and t.numel() > 1 and t.stride(-2) == 1 and t.stride(-1) == t.shape[-2]:
         return t.transpose(-1, -2).contiguous(), True
     return t.contiguous(), False
 

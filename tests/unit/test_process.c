@@ -74,6 +74,7 @@ static const struct {
 	{ "CutlassNvFp4LinearKernel", "CUTLASS or FlashInfer" },
 	{ "FlashInferCuteDslNvFp4LinearKernel", "CUTLASS or FlashInfer" },
 	{ "FlashInferCutlassNvFp4LinearKernel", "CUTLASS or FlashInfer" },
+	{ "DeepGemmFp8BlockScaledMMKernel", "DeepGEMM" },
 	{ "FlashInferCutedslMxfp8LinearKernel", "FlashInfer CuTe-DSL" },
 	{ "FlashInferCutlassMxfp8LinearKernel", "FlashInfer CUTLASS" },
 	{ "FlashInferFP8ScaledMMLinearKernel", "FlashInfer" },
