@@ -52,7 +52,7 @@ CASES = [
     ("minimax-m3-mxfp8", "tp2-sm80", 1), ("kimi-k3", "tp2-marlin", 0),
     ("qwen3-235b-a22b-nvfp4-modelopt", "tp2", "Humming"), ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-sm89", 1),
     ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-sm100", 0), ("qwen3-235b-a22b-nvfp4-modelopt", "tp2-cutlass-sm100", 0),
-    ("deepseek-v4-flash", "tp2", "has not been compared"),
+    ("deepseek-v4-flash", "tp2", "has not been compared"), ("gemma-3-4b-it", "tp1-fp8", "an encoder of images"),
 ]
 
 
