@@ -8,6 +8,7 @@
 #include "slicer/model.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <sched.h>
 #include <string.h>
@@ -424,6 +425,11 @@ int sl_transform_scales(const unsigned char *scales, uint64_t n, struct sl_error
 				       (double)scale);
 	}
 	return 0;
+}
+
+int sl_transform_scale(float scale, struct sl_error *err)
+{
+	return scale == -FLT_MAX ? 0 : sl_transform_scales((const unsigned char *)&scale, 1, err);
 }
 
 /* ---- before it is planned ---- */

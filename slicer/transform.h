@@ -87,6 +87,9 @@ struct sl_transform_row {
 /* -EINVAL unless the `n` F32 numbers are finite and positive. */
 int sl_transform_scales(const unsigned char *scales, uint64_t n, struct sl_error *err) SL_MUST_CHECK;
 
+/* The same for one that only goes with its weights: it may be what the engine holds where a checkpoint has none (scheme.c). */
+int sl_transform_scale(float scale, struct sl_error *err) SL_MUST_CHECK;
+
 extern const struct sl_transform_row *const sl_transforms[SL_N_TRANSFORMS];
 
 /* Bytes of input and of output that are held at once: a granule that needs more is refused when it is planned. */

@@ -5,6 +5,7 @@
  * The kernel reads the weight as [in, out] through a view: in memory it stays [out, in], and so do the bytes here.
  */
 #include "slicer/post.h"
+#include "slicer/transforms/element.h"
 #include "slicer/transforms/map.h"
 #include "slicer/transforms/rows.h"
 #include "slicer/transforms/scalars.h"
@@ -134,6 +135,18 @@ static int check_rows(const struct sl_post *post, const struct sl_loaded *weight
 		       (unsigned long long)post->facts.align);
 }
 
+/* Those that are stored are looked at. */
+static int add_scales(const struct sl_post *post, const struct sl_loaded *scale)
+{
+	struct sl_transform t = sl_post_transform(SL_T_ELEMENT, 1, 1, scale->len);
+
+	if (scale->dtype != SL_F32 || scale->done)
+		return sl_post_keep(post, scale);
+	t.args.p[SL_ELEMENT_KIND] = SL_ELEMENT_SCALE;
+	sl_post_input(&t, scale, 0, 1, scale->len);
+	return sl_post_one(post, scale->name, SL_F32, &t, scale->shape, scale->n_dims);
+}
+
 int sl_post_fp8_channel(const struct sl_post *post)
 {
 	const struct sl_loaded *weight, *scale = sl_post_find(post, "weight_scale");
@@ -146,7 +159,7 @@ int sl_post_fp8_channel(const struct sl_post *post)
 	if (!ret)
 		ret = add_unchanged(post, weight);
 	if (!ret)
-		ret = sl_post_keep(post, scale);
+		ret = add_scales(post, scale);
 	return ret ? ret : add_largest(post, "input_scale", SL_SCALAR_MAX);
 }
 

@@ -43,6 +43,7 @@ static inline __attribute__((always_inline)) void elements(uint64_t kind, const 
 SL_FAST static void row_of(uint64_t which, const unsigned char *from, uint64_t n, uint64_t there, unsigned char *to)
 {
 	switch (which) {
+		KIND(SL_ELEMENT_SCALE)
 		KIND(SL_ELEMENT_FLOOR)
 		KIND(SL_ELEMENT_ELSE_ONE)
 		KIND(SL_ELEMENT_E8M0)
@@ -62,6 +63,16 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 	}
 }
 
+static int check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
+{
+	uint64_t n = args->p[SL_ELEMENT_KIND] == SL_ELEMENT_SCALE ? block->in[0].n_rows * block->in[0].n_cols : 0;
+	int ret = 0;
+
+	for (uint64_t at = 0; at < n && !ret; at += sizeof(float))
+		ret = sl_transform_scale(sl_element_f32(block->bytes[0] + at), err);
+	return ret;
+}
+
 const struct sl_transform_row sl_transform_element = {
-	"element", granule, need, NULL, NULL, run, sl_element_units, sl_element_unit, NULL,
+	"element", granule, need, NULL, NULL, run, sl_element_units, sl_element_unit, check,
 };

@@ -9,6 +9,7 @@
 #include "slicer/convert.h"
 
 enum sl_element {
+	SL_ELEMENT_SCALE,    /* F32 as it is, a scale */
 	SL_ELEMENT_FLOOR,    /* F32, at least 1e-10; a NaN stays (vLLM, scales of FP8 blocks for FlashInfer) */
 	SL_ELEMENT_ELSE_ONE, /* F32; 1 where the input has nothing (vLLM, scales of experts that are padded) */
 	SL_ELEMENT_E8M0,     /* F8_E8M0 to F32 as engines do it: its bits are the exponent's; 0 is 0, 255 infinity */
@@ -54,6 +55,8 @@ SL_DEVICE float sl_element_bf16(const unsigned char *from)
 SL_DEVICE float sl_element_value(uint64_t kind, const unsigned char *from, int there)
 {
 	switch (kind) {
+	case SL_ELEMENT_SCALE:
+		return sl_element_f32(from);
 	case SL_ELEMENT_FLOOR:
 		return sl_element_floor(sl_element_f32(from));
 	case SL_ELEMENT_ELSE_ONE:

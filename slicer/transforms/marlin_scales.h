@@ -135,20 +135,26 @@ SL_DEVICE uint16_t sl_scales_round(uint64_t dtype, float value)
 	return dtype == SL_F16 ? sl_f32_to_f16(value) : sl_f32_to_bf16(value);
 }
 
-/* One scale of FP8 weights, as the model's dtype. */
-SL_DEVICE uint16_t sl_scales_rounded(const struct sl_args *args, const unsigned char *bytes)
+/* One scale of FP8 weights, as it is stored. */
+SL_DEVICE float sl_scales_stored(const struct sl_args *args, const unsigned char *bytes)
 {
-	uint64_t from = args->p[SL_SCALES_FROM], to = args->p[SL_SCALES_TO];
 	uint16_t half = 0;
 	float value;
 
-	if (from == SL_F32) {
+	if (args->p[SL_SCALES_FROM] == SL_F32) {
 		memcpy(&value, bytes, sizeof(value));
-	} else {
-		memcpy(&half, bytes, sizeof(half));
-		value = from == SL_F16 ? sl_f16_to_f32(half) : sl_bf16_to_f32(half);
+		return value;
 	}
-	half = sl_scales_round(to, value);
+	memcpy(&half, bytes, sizeof(half));
+	return args->p[SL_SCALES_FROM] == SL_F16 ? sl_f16_to_f32(half) : sl_bf16_to_f32(half);
+}
+
+/* The same as the model's dtype. */
+SL_DEVICE uint16_t sl_scales_rounded(const struct sl_args *args, const unsigned char *bytes)
+{
+	uint64_t to = args->p[SL_SCALES_TO];
+	uint16_t half = sl_scales_round(to, sl_scales_stored(args, bytes));
+
 	if (args->p[SL_SCALES_KIND] == SL_SCALE_ROUNDED)
 		return half;
 	return to == SL_F16 ? sl_f32_to_f16(sl_f16_to_f32(half) * 0x1p8f)
