@@ -11,6 +11,7 @@ done <<'end'
 llama-3.1-8b tp1-fp8b 0
 llama-3.1-8b-fp8 tp2-marlin 1
 llama-3.1-8b-nvfp4 tp2-sm100 1
+kimi-k2.5 tp2 1
 llama-3.1-8b-w4a16 tp2-sm89 0
 qwen3-235b-a22b-fp8 tp1 0
 qwen3-235b-a22b-nvfp4-modelopt tp2-sm100 0

@@ -6,6 +6,7 @@ the second run each finds in shared memory what all have put there. Packing and 
 import ctypes
 import functools
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import types
@@ -50,7 +51,8 @@ def kernel(arguments):
     with tempfile.TemporaryDirectory() as there:
         path = pathlib.Path(there) / "repack.cc"
         path.write_text(HEAD + "\n".join(lines) + TAIL % arguments)
-        subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w", path, "-o", f"{there}/repack.so"], check=True)
+        compiler = shutil.which("g++") or "clang++"
+        subprocess.run([compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-w", path, "-o", f"{there}/repack.so"], check=True)
         return ctypes.CDLL(f"{there}/repack.so").run
 
 
@@ -90,7 +92,8 @@ def replace(capability):
     import humming.ops
     import vllm.utils.humming as vllm_humming
 
-    gpu = types.SimpleNamespace(index=0, sm_version=capability, sm_major=capability // 10, sm_minor=capability % 10, is_ppu=False, sm_count=132, name="GPU")
+    gpu = types.SimpleNamespace(index=0, sm_version=capability, sm_major=capability // 10, sm_minor=capability % 10, is_ppu=False,
+                                sm_count=132, name="GPU")
     humming.device.DeviceInfo.__init__ = lambda self, index=None: (setattr(self, "_index", 0), setattr(self, "_value", gpu))[0]
     humming.device._get_device_info_extension = lambda: types.SimpleNamespace(_DeviceInfo=lambda index: gpu)
     humming.ops.repack_weight, humming.ops.unpack_weight, humming.ops.pack_weight = repack_weight, unpack_weight, pack_weight

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""states.py [--engine [--write]] [FAMILY LAYOUT RANK] - ranks of kernel/ against what vLLM 0.32 holds of them once it has processed its weights.
+"""states.py [--engine [--write]] [FAMILY LAYOUT RANK] - ranks of kernel/ against what vLLM 0.32 holds of them once it has processed
+its weights.
 
 states.tsv has a line for each: family (and arguments of tests/zoo/gen.py), layout, rank, number of tensors, and a digest of all names,
 dtypes, shapes and bytes. Without an option the exports' digests are compared, which needs no more than Python.
 
-With --engine vLLM itself makes each state (engine.py), which is compared tensor by tensor, with what it sees turned; with --write as well, digests of ranks that
-are equal are written. ENGINES is the virtual environment (tests/engines/install.sh humming-kernels).
+With --engine vLLM itself makes each state (engine.py), which is compared tensor by tensor, with what it sees turned; with --write as
+well, digests of ranks that are equal are written. ENGINES is the virtual environment (tests/engines/install.sh humming-kernels).
 What vLLM has and kernel/ leaves out: the scales of the KV cache, and tensors without elements.
 """
 import concurrent.futures
