@@ -197,14 +197,15 @@ int engine_refused(const struct tree *tree, const struct dir *dir, const char *n
 	struct sl_error unused = SL_ERROR_INIT;
 	char layout_name[SL_LAYOUT_NAME_MAX];
 	struct sl_layout layout;
+	int rc = 0;
 
 	if (!engine)
 		return sl_engine_check_release(name, err);
 	snprintf(layout_name, sizeof(layout_name), "%.*s", (int)strcspn(inside, "/"), inside);
 	if (check_engine(tree, engine, &unused) && is_let_through(tree, engine) &&
-	    !sl_layout_parse(&layout, engine, layout_name) && tree_check_layout(tree, engine, &layout, err))
-		return -EINVAL;
-	return check_engine(tree, engine, err);
+	    !sl_layout_parse(&layout, engine, layout_name))
+		rc = tree_check_layout(tree, engine, &layout, err);
+	return rc ? rc : check_engine(tree, engine, err);
 }
 
 static int add_source(struct filling *filling, struct sl_error *err)
