@@ -220,7 +220,7 @@ static const struct sl_loaded *named(const struct set *set, const char *name)
 
 /* Tensors of a plan as inputs; their pieces move to the view's arena. */
 static int take_tensors(struct sl_plan *from, struct sl_arena *arena, const struct sl_step *step,
-			const struct set *before, struct set *set)
+			const struct sl_recipe *recipe, const struct set *before, struct set *set)
 {
 	struct sl_piece *pieces = sl_arena_array(arena, from->n_pieces + 1u, sizeof(*pieces));
 
@@ -243,7 +243,7 @@ static int take_tensors(struct sl_plan *from, struct sl_arena *arena, const stru
 		struct sl_done *done = sl_arena_array(arena, 1, sizeof(*done));
 		if (!done)
 			return out_of_memory(from);
-		*done = (struct sl_done){ sl_recipe_find(step->recipe), same ? same->done : NULL };
+		*done = (struct sl_done){ recipe, same ? same->done : NULL };
 		set->list[set->n++] = (struct sl_loaded){
 			.name = name,
 			.shape = keeps ? same->shape : t->shape,
@@ -293,7 +293,7 @@ static int take_step(struct process *p, const struct sl_module *modules, unsigne
 			then.list[then.n++] = set->list[i];
 	}
 	if (!ret)
-		ret = take_tensors(&made, arena, step, set, &then);
+		ret = take_tensors(&made, arena, step, recipe, set, &then);
 	sl_plan_release(&made);
 	*set = then;
 	return ret ? sl_error_prefix(p->plan->err, "%s", SL_ESC(prefix)) : 0;

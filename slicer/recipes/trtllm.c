@@ -13,6 +13,12 @@ static const uint64_t gated_128 = SL_ROWS_THEN(SL_ROWS_TILE_128, SL_ROWS_ALTERNA
 
 enum { BLOCK = 128 }; /* bytes of K that lie together */
 
+static int wrong_dtype(const struct sl_post *post, const struct sl_moe *moe, const char *takes)
+{
+	return sl_fail(post->plan->err, EINVAL, "%s: 'w13' is %s, this kernel takes %s", SL_ESC(post->prefix),
+		       sl_dtypes[moe->w13->dtype].name, takes);
+}
+
 /* Rows of w13 and of w2 that the shuffle can work on. */
 static int need_rows(const struct sl_post *post, const struct sl_moe *moe, uint64_t inter, uint64_t hidden,
 		     uint64_t group)
@@ -53,8 +59,7 @@ int sl_post_trtllm_bf16(const struct sl_post *post)
 	int ret = sl_moe_need(post, 1, &moe);
 
 	if (!ret && moe.w13->dtype != SL_BF16)
-		ret = sl_fail(post->plan->err, EINVAL, "%s: 'w13' is %s, this kernel takes BF16", SL_ESC(post->prefix),
-			      sl_dtypes[moe.w13->dtype].name);
+		ret = wrong_dtype(post, &moe, "BF16");
 	if (!ret)
 		ret = need_rows(post, &moe, moe.inter, moe.hidden, 32);
 	return ret ? ret : add_both(post, &moe, gated_128, SL_ROWS_TILE_128);
@@ -91,8 +96,7 @@ int sl_post_trtllm_fp8(const struct sl_post *post)
 	int ret = sl_moe_need(post, 1, &moe);
 
 	if (!ret && sl_dtype_bytes(moe.w13->dtype, 1) != 1)
-		ret = sl_fail(post->plan->err, EINVAL, "%s: 'w13' is %s, this kernel takes FP8", SL_ESC(post->prefix),
-			      sl_dtypes[moe.w13->dtype].name);
+		ret = wrong_dtype(post, &moe, "FP8");
 	if (ret)
 		return ret;
 	return post->facts.block[0] ? add_fp8_block(post, &moe) : add_fp8_tensor(post, &moe);
@@ -102,7 +106,7 @@ int sl_post_trtllm_fp8(const struct sl_post *post)
 static int add_groups(const struct sl_post *post, const struct sl_moe *moe, uint64_t group, enum sl_dtype dtype,
 		      uint64_t chain, bool halves, uint64_t inter, uint64_t hidden)
 {
-	uint64_t packed = moe->hidden / moe->w13->shape[2];
+	uint64_t packed = moe->w13->dtype == SL_U8 ? 2 : 1; /* sl_moe_need() has looked */
 	struct sl_moe_order upper = { chain, halves, 2 * inter, hidden / packed, 0 },
 			    lower = { SL_ROWS_TILE_128, false, hidden, inter / packed, 0 };
 	const struct sl_loaded *s13, *s2;
@@ -141,8 +145,7 @@ int sl_post_trtllm_mxfp8(const struct sl_post *post)
 	int ret = sl_moe_need(post, 1, &moe);
 
 	if (!ret && moe.w13->dtype != SL_F8_E4M3)
-		ret = sl_fail(post->plan->err, EINVAL, "%s: 'w13' is %s, this kernel takes FP8", SL_ESC(post->prefix),
-			      sl_dtypes[moe.w13->dtype].name);
+		ret = wrong_dtype(post, &moe, "FP8");
 	if (!ret)
 		ret = need_rows(post, &moe, moe.inter, moe.hidden, 128);
 	if (!ret)

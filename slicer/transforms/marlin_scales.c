@@ -352,7 +352,8 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 static int check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
 {
 	const struct sl_rect *in = &block->in[0];
-	uint64_t size = sl_scales_size(args), rows = args->in[0].rows - in->row, bytes = args->in[0].row_bytes - in->col;
+	uint64_t size = sl_scales_size(args), rows = args->in[0].rows - in->row,
+		 bytes = args->in[0].row_bytes - in->col;
 	int ret = 0;
 
 	if (!sl_scales_rounds(args))

@@ -8,7 +8,6 @@ recipe a module gets is said here a second time, by what the module has. Layouts
 Needs numpy; RANKFS is the binary.
 """
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -18,11 +17,8 @@ import tempfile
 import numpy as np
 
 import twin
+from states import CACHE_SCALES, RANKFS, source
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-RANKFS = os.environ.get("RANKFS", str(ROOT / "build/release/rankfs"))
-# The scales of the KV cache: kernel/ has none, the engine sets them.
-BUFFERS = re.compile(r"\._?(k|v|q|prob)_(scale|zero_point)$")
 NVIDIA_MARLIN = re.compile(r"-marlin|-sm80|-sm89")
 
 # Shares of experts that are 1 1/2 blocks: padded for all kernels but Triton's, which take finer blocks.
@@ -61,15 +57,6 @@ def run(*args, ok=True):
     if ok and done.returncode:
         raise SystemExit(f"{' '.join(args)}: {done.stderr}")
     return done
-
-
-def source(family):
-    path = ROOT / "build/zoo" / f"kernel-{family.replace(' ', '')}"
-    if not path.exists():
-        name, *args = family.split()
-        subprocess.run([sys.executable, ROOT / "tests/zoo/gen.py", name, path, "--tiny", "--fill", *args], check=True,
-                       stdout=subprocess.DEVNULL)
-    return str(path)
 
 
 def load(folder):
@@ -321,7 +308,7 @@ def expected(r):
     """All tensors of the rank as its kernels read them -> arrays, names of views"""
     groups = {}
     for name in r.arrays:
-        if not BUFFERS.search(name):
+        if not CACHE_SCALES.search(name):
             prefix = name[:name.rfind(".") + 1]
             groups.setdefault(prefix, {})[name[len(prefix):]] = r.arrays[name]
     want, views = {}, set()

@@ -124,6 +124,23 @@ Test(post, nvfp4)
 	expect_all_refused(list, LEN(list));
 }
 
+Test(post, humming)
+{
+	static const struct refusal list[] = {
+		{ "humming_fp8", { T("weight", F8_E4M3, 64, 64) }, { .dtype = SL_BF16 }, "m. has no 'weight_scale'" },
+		{ "humming_fp8", { T("weight", F8_E4M3, 64, 64), T("weight_scale", F32, 3) }, { .dtype = SL_BF16 }, "m.weight_scale: 3 scales for 64 rows" },
+		{ "humming_fp8", { T("weight", F8_E4M3, 0, 64), T("weight_scale", F32, 3) }, { .dtype = SL_BF16 }, "m.weight: 64 rows of 1 x 0 columns: nothing to pack" },
+		{ "humming_mxfp8", { T("weight", F8_E4M3, 64, 48) }, { .dtype = SL_BF16 }, "m.weight: groups of 32 do not divide 48 columns" },
+		{ "humming_mxfp8", { T("weight", F8_E4M3, 64, 64) }, { .dtype = SL_F16 }, "m.weight: in F16 all of the scales are moved by what the least and the largest are: add -marlin to the layout" },
+		{ "humming_moe_mxfp8", { T("w13", F8_E4M3, 0, 64, 64) }, { .dtype = SL_BF16 }, "m.w13: no experts" },
+		{ "humming_moe_mxfp8", { T("w13_bias", BF16, 1, 64) }, { .dtype = SL_BF16 }, "m.: experts with a bias have not been compared with Humming's yet: add -marlin to the layout" },
+		{ "humming_moe_wna16", { T("w13", I32, 1, 64, 8) }, { .dtype = SL_BF16, .bits = 8 }, "m.w13: elements of 8 bits, not 4" },
+		{ "humming_moe_wna16", { T("w13", I32, 1, 64, 0), T("w13_scale", BF16, 1, 64, 0) }, { .dtype = SL_BF16, .bits = 4, .group = 32 }, "m.: 'map' of 1 x 64 x 0 bytes" },
+	};
+
+	expect_all_refused(list, LEN(list));
+}
+
 Test(post, scales)
 {
 	static const struct refusal list[] = {
@@ -200,6 +217,10 @@ Test(post, experts_of_tensorrt_llm)
 		{ "trtllm_fp8", { T("w13", F8_E4M3, 2, 64, 80), T("w2", F8_E4M3, 2, 80, 32) }, GATED(), "m.: 'w2' has 80 rows, this kernel wants a multiple of 32" },
 		{ "trtllm_fp8", { T("w13", F8_E4M3, 2, 64, 96), T("w2", F8_E4M3, 2, 96, 32) }, GATED(.block = { 128, 128 }), "m.: 'w13' has 96 bytes in a row, this kernel wants a multiple of 128" },
 		{ "trtllm_nvfp4", { W13, W2, S13, T("w2_scale", F8_E4M3, 2, 128, 2) }, GATED(), "m.: 'w2' 2x128x32 and 'w2_scale' 2x128x2 do not agree" },
+		{ "trtllm_nvfp4", { T("w13", U8, 1, 4, 0), T("w2", U8, 1, 0, 1) }, GATED(), "m. has no 'w13_scale'" },
+		{ "trtllm_mxfp8", { T("w13", BF16, 2, 256, 128), T("w2", BF16, 2, 128, 128) }, GATED(), "m.: 'w13' is BF16, this kernel takes FP8" },
+		{ "trtllm_mxfp8", { T("w13", F8_E4M3, 1, 256, 160), T("w2", F8_E4M3, 1, 160, 128) }, GATED(), "m.: 'w2' has 160 rows, this kernel wants a multiple of 128" },
+		{ "trtllm_mxfp8", { T("w13", F8_E4M3, 1, 128, 128), T("w2", F8_E4M3, 1, 128, 64) }, GATED(), "m.: 'w2' has 64 columns, this kernel wants a multiple of 128" },
 		{ "trtllm_gpt_oss", { T("w13", U8, 1, 48, 16), T("w2", U8, 1, 32, 12), T("w13_scale", U8, 1, 48, 1), T("w2_scale", U8, 1, 32, 1) }, GATED(), "m. has no 'w13_bias'" },
 		{ "trtllm_gpt_oss", { T("w13", U8, 1, 80, 64), T("w2", U8, 1, 128, 20), T("w13_bias", BF16, 1, 80), T("w2_bias", BF16, 1, 128) }, GATED(), "m. has no 'w13_scale'" },
 		{ "trtllm_gpt_oss", { T("w13", U8, 1, 80, 64), T("w2", U8, 1, 128, 20), T("w13_bias", BF16, 1, 80), T("w2_bias", BF16, 1, 128), T("w13_scale", U8, 1, 80, 4), T("w2_scale", U8, 1, 128, 1) },
