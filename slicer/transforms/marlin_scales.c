@@ -352,14 +352,13 @@ static void run(const struct sl_args *args, const struct sl_block *block)
 static int check(const struct sl_args *args, const struct sl_block *block, struct sl_error *err)
 {
 	const struct sl_rect *in = &block->in[0];
-	uint64_t size = sl_scales_size(args), rows = args->in[0].rows - in->row,
-		 bytes = args->in[0].row_bytes - in->col;
+	uint64_t size = sl_scales_size(args), rows = args->in[0].rows, bytes = args->in[0].row_bytes;
 	int ret = 0;
 
 	if (!sl_scales_rounds(args))
 		return 0;
-	for (uint64_t r = 0; r < in->n_rows && r < rows; r++) {
-		for (uint64_t at = 0; at < in->n_cols && at < bytes && !ret; at += size)
+	for (uint64_t r = 0; r < in->n_rows && in->row + r < rows; r++) {
+		for (uint64_t at = 0; at < in->n_cols && in->col + at < bytes && !ret; at += size)
 			ret = sl_transform_scale(sl_scales_stored(args, block->bytes[0] + r * in->n_cols + at), err);
 	}
 	return ret;

@@ -205,6 +205,7 @@ static void check(const struct scales *s)
 	char what[160];
 
 	t.args.row_bytes = s->halves * s->n_padded * size_out(s);
+	t.args.strict = rounds(s) && s->from != SL_F16; /* of which some are 0 or infinite */
 	t.args.p[SL_SCALES_KIND] = s->kind;
 	t.args.p[SL_SCALES_ORDER] = s->order;
 	t.args.p[SL_SCALES_SWAP] = s->swap;
